@@ -31,11 +31,12 @@ enum class file_task : std::uint32_t {
   permit,           ///< (path, mode, owner, group)…
   move,      ///< (source, target)… Makes the directories above; the target must not be there.
   replace,   ///< (path, old, new)… Frames: how often, for each, as 64 bits.
-  name_user, ///< name, uid, gid, home, shell, directory, link; all paths absolute. Root's. The
+  name_user, ///< name, uid, gid, home, shell, directory, link, how; all paths absolute. Root's. The
              ///< sandbox's user with these ids gets a name, a home and a shell, and its group the
-             ///< same name; home and directory are made, as the user's; the link leads to the
-             ///< directory, if there is at most an empty one in its place. Once there is a user of
-             ///< that name only what is missing is made.
+             ///< same name, which nobody else has then; home and directory are made, as the
+             ///< user's; the link leads to the directory, if there is at most an empty one in its
+             ///< place. how `anew`: directories that are there become the user's. Else they stay
+             ///< as they are, and so does a user that has the name.
 };
 
 /// What one task can be told. A byte more for each word's end.

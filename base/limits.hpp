@@ -211,6 +211,9 @@ inline constexpr std::size_t command_list_bytes = 8u << 20;
 /// After a server's start so long what the one before has not answered is known by its content.
 inline constexpr std::chrono::seconds repeat_patience{30};
 
+/// A sandbox's agent has so long for the names and directories of its user.
+inline constexpr std::chrono::seconds name_user_patience{30};
+
 /// The end of a run waits so long for the disk to keep its commands' logs, and as long for the
 /// commands to end with it.
 inline constexpr std::chrono::seconds kept_logs_patience{5};

@@ -29,9 +29,10 @@ struct list_read {
 } // namespace
 
 void read_agent_list(boost::asio::io_context& io, unique_fd channel,
+                     std::chrono::milliseconds patience,
                      std::function<void(result<std::string>)> tell) {
   const auto reading = std::make_shared<list_read>(io, std::move(channel));
-  reading->deadline.expires_after(limits::port_list_patience);
+  reading->deadline.expires_after(patience);
   reading->deadline.async_wait([reading](const boost::system::error_code& stopped) {
     boost::system::error_code ignored;
     reading->late = !stopped;
@@ -43,7 +44,7 @@ void read_agent_list(boost::asio::io_context& io, unique_fd channel,
     [reading, tell = std::move(tell)](const boost::system::error_code& failed, std::size_t) {
       reading->deadline.cancel();
       if (reading->late)
-        return tell(error{errc::deadline_exceeded, "the sandbox did not list it in time"});
+        return tell(error{errc::deadline_exceeded, "the sandbox did not answer in time"});
       if (failed != boost::asio::error::eof)
         return tell(error{errc::io_failed, "the sandbox's list was cut"});
       tell(std::move(reading->text));

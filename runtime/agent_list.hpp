@@ -5,15 +5,17 @@
 
 #include <boost/asio/io_context.hpp>
 
+#include <chrono>
 #include <functional>
 #include <string>
 
 namespace insula::runtime {
 
-/// Reads what an agent lists, as lines of text, to its end. Untrusted. Calls back on the thread of
-/// `io`. Errors: deadline_exceeded (after limits::port_list_patience), io_failed (it is longer
+/// Reads what an agent answers, such as a list as lines of text, to its end. Untrusted. Calls back
+/// on the thread of `io`. Errors: deadline_exceeded (after `patience`), io_failed (it is longer
 /// than limits::port_list_bytes, or was cut).
 void read_agent_list(boost::asio::io_context& io, unique_fd channel,
+                     std::chrono::milliseconds patience,
                      std::function<void(result<std::string>)> tell);
 
 } // namespace insula::runtime

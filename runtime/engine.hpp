@@ -284,6 +284,7 @@ struct user_account {
   std::string home;      ///< Absolute, as the next two.
   std::string directory; ///< Where its files are.
   std::string link;      ///< Leads there, for those to whom the directory has another name.
+  bool anew = true; ///< Nobody has used the sandbox yet: what the image has of them becomes so.
 };
 
 /// How long the parts of making a sandbox took, one after the other.
@@ -407,7 +408,8 @@ public:
                                            sandbox_user user) = 0;
 
   /// Gives the user its name, and makes its directories, as file_task::name_user does. Errors:
-  /// sandbox_not_running, io_failed, deadline_exceeded.
+  /// launch_failed, sandbox_not_running, io_failed; deadline_exceeded, after
+  /// limits::name_user_patience.
   virtual void name_user(const user_account& who, std::function<void(result<void>)> on_named) = 0;
 
   /// From now on it may reach what this says; answers when that is so, and what is open and

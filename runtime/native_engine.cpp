@@ -59,6 +59,7 @@ struct native_engine_core {
       , spawner(pool.context(0), link, [this](unique_fd way) { gateway.connect(std::move(way)); })
       , generation(link.generation)
       , gaining_rights(link.gaining_rights)
+      , naming_users(link.naming_users)
       , cgroups(cgroup_tree::of_process(link.pid, options.key)) {
     std::set<std::uint32_t> used;
     for (auto& each : link.survivors) {
@@ -143,6 +144,7 @@ struct native_engine_core {
   std::atomic<bool> handed_over{false}; ///< What is adopted from then on is left as it is.
   const std::uint64_t generation;       ///< Of this server, among those of its spawner.
   const bool gaining_rights;            ///< Its spawner can make sandboxes with `sudo`.
+  const bool naming_users;              ///< Its spawner's agents can name a user.
   machine_meter memory;
   cgroup_tree cgroups;
   std::mutex guard; ///< For what follows.
@@ -1079,21 +1081,23 @@ void native_sandbox::list_ports(std::function<void(result<std::vector<listening_
   auto channel = open_channel(agent::op::list_ports, {}, {0, 0});
   if (!channel)
     return boost::asio::post(io_, [tell = std::move(tell), why = channel.reason()] { tell(why); });
-  read_agent_list(io_, std::move(*channel), [tell = std::move(tell)](result<std::string> text) {
-    if (text)
-      tell(parse_port_list(*text));
-    else
-      tell(text.reason());
-  });
+  read_agent_list(io_, std::move(*channel), limits::port_list_patience,
+                  [tell = std::move(tell)](result<std::string> text) {
+                    if (text)
+                      tell(parse_port_list(*text));
+                    else
+                      tell(text.reason());
+                  });
 }
 
 void native_sandbox::list_quiet_shells(std::function<void(std::vector<std::int32_t>)> tell) {
   auto channel = open_channel(agent::op::list_quiet_shells, {}, {0, 0});
   if (!channel)
     return boost::asio::post(io_, [tell = std::move(tell)] { tell({}); });
-  read_agent_list(io_, std::move(*channel), [tell = std::move(tell)](result<std::string> text) {
-    tell(text ? parse_numbers(*text) : std::vector<std::int32_t>{});
-  });
+  read_agent_list(io_, std::move(*channel), limits::port_list_patience,
+                  [tell = std::move(tell)](result<std::string> text) {
+                    tell(text ? parse_numbers(*text) : std::vector<std::int32_t>{});
+                  });
 }
 
 /// What the task answers is read as a list is: a head, and the end of its frames.
@@ -1101,24 +1105,30 @@ void native_sandbox::name_user(const user_account& who,
                                std::function<void(result<void>)> on_named) {
   constexpr const char* shell = "/bin/bash";
   auto channel =
-    open_file_task(file_task::name_user,
-                   {who.name, std::to_string(who.user.uid), std::to_string(who.user.gid), who.home,
-                    shell, who.directory, who.link},
-                   {0, 0});
+    engine_->naming_users
+      ? open_file_task(file_task::name_user,
+                       {who.name, std::to_string(who.user.uid), std::to_string(who.user.gid),
+                        who.home, shell, who.directory, who.link, who.anew ? "anew" : ""},
+                       {0, 0})
+      : error{errc::launch_failed, "the sandboxes of an earlier version keep its spawner, which "
+                                   "names no users; end them"};
   if (!channel)
     return boost::asio::post(
       io_, [on_named = std::move(on_named), why = channel.reason()] { on_named(why); });
-  read_agent_list(io_, std::move(*channel),
+  read_agent_list(io_, std::move(*channel), limits::name_user_patience,
                   [on_named = std::move(on_named)](const result<std::string>& text) {
                     if (!text)
                       return on_named(text.reason());
                     file_head head{};
-                    if (text->size() < sizeof head)
+                    frame_head last{};
+                    if (text->size() != sizeof head && text->size() != sizeof head + sizeof last)
                       return on_named(error{errc::io_failed, "the sandbox has not answered"});
                     std::memcpy(&head, text->data(), sizeof head);
-                    if (head.error != 0)
+                    if (head.error != 0 || head.step != static_cast<std::uint32_t>(file_step::none))
                       return on_named(error{errc::io_failed, "step " + std::to_string(head.step) +
                                                                ": " + std::strerror(head.error)});
+                    if (text->size() != sizeof head + sizeof last)
+                      return on_named(error{errc::io_failed, "the sandbox's answer was cut"});
                     on_named({});
                   });
 }

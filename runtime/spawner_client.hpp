@@ -64,6 +64,7 @@ struct spawner_link {
   unique_fd gateway; ///< The way to the egress gateway. None: it does not run just now.
   bool layers_over_images = false; ///< Its sandboxes have what is in an image's `over`.
   bool gaining_rights = false;     ///< It can make sandboxes whose users may become their root.
+  bool naming_users = false;       ///< Its sandboxes' users can be given names.
   bool lists_of_packages = false;  ///< Of the machine's image, these have dpkg's lists.
 };
 

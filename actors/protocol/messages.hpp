@@ -437,7 +437,8 @@ struct sandbox_description {
 /// A new run, unless one is alive. While one stops, the new one waits for that.
 struct begin_run {
   std::int64_t timeout_ms = 0;
-  /// Made together with the run's start, and not if the sandbox does not come to run.
+  /// Made together with the run's start, and not if the sandbox does not come to run, or if another
+  /// request has begun the run already.
   std::optional<metadata_change> with = {};
   request_context context = {};
 };

@@ -18,7 +18,8 @@ bool login::settle(const then_function& then, const otherwise_function&) {
   if (now_ == state::settled)
     return true;
   engine_sandbox()->name_user(
-    {user_of(core_), is.login, is.home, is.cwd, sandbox_profile{}.cwd},
+    {user_of(core_), is.login, is.home, is.cwd, sandbox_profile{}.cwd,
+     startup_.is_first() || startup_.adopting()},
     [this, then, start = core_.start(), post = core_.post()](const result<void>& outcome) {
       post([=, this] {
         if (start != core_.start() || core_.now() != phase::starting || now_ != state::settling)
@@ -32,7 +33,8 @@ bool login::settle(const then_function& then, const otherwise_function&) {
         log::error("sandbox.no_login",
                    {{"id", core_.id()}, {"reason", why.message}, {"request", startup_.whose().id}});
         options().figures->not_started(start_failure::files);
-        startup_.give_up({errc::launch_failed, "its user could not be named: " + why.message});
+        startup_.give_up({why.code == errc::io_failed ? errc::launch_failed : why.code,
+                          "its user could not be named: " + why.message});
       });
     });
   return false;

@@ -201,16 +201,20 @@ void runs::begin_one() {
 }
 
 void runs::on_running(std::uint64_t number) {
-  auto run = run_of(number);
-  if (!run || !std::exchange(starting_, false))
+  if (!std::exchange(starting_, false))
     return;
+  auto run = run_of(number);
+  if (!run) { // The store has refused it, and with it what the sandbox was.
+    for (const auto& each : std::exchange(begins_, {}))
+      each.to.fail({errc::store_failed, "its run was not kept"});
+    return with_.ends.stop(sandbox_end::stopped);
+  }
   run->state = run_state::running;
   run->started_ms = options().time->unix_ms();
   std::vector<storage::change> changes{{key_of_run(number), actors::text_of(*run)}};
-  for (const auto& each : begins_)
-    if (each.wanted.with)
-      for (auto& change : fitting_changes(*each.wanted.with, core_))
-        changes.push_back(std::move(change));
+  if (const auto& with = begins_.empty() ? std::nullopt : begins_.front().wanted.with)
+    for (auto& change : fitting_changes(*with, core_))
+      changes.push_back(std::move(change));
   record().write(std::move(changes));
   log::info("sandbox.run", {{"id", core_.id()}, {"run", number}});
   const pending_operation mine{core_};

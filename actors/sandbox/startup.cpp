@@ -62,7 +62,7 @@ start_failure failure_of(const error& why) {
 void startup::stopped(const error&) {
   making_ = false;
   recorded_ = false;
-  adopting_ = false;
+  adopting_ = first_ = known_ = false;
   awaits_image_ = false;
   slot_.reset();
   warm_ = false;
@@ -215,6 +215,7 @@ void startup::make_from(shared_image image) {
   }
   core_.set_image(image ? image : unknown);
   core_.set_profile(std::move(*profile));
+  known_ = core_.exists();
   if (!adopting_)
     return take_place_of_key([this] { take_place([this] { take_lease_and_make(); }); });
   taken_.instance = options().instances->take_over();
@@ -224,7 +225,9 @@ void startup::make_from(shared_image image) {
 /// Among those of the API key that has made it, if that has a name.
 void startup::take_place_of_key(const then_function& then) {
   auto* const places = options().key_places;
-  auto key = places == nullptr ? std::string{} : maker_of(core_, watch_.whose);
+  if (places == nullptr)
+    return then();
+  auto key = maker_of(core_, watch_.whose);
   if (key.empty())
     return then();
   const auto start = core_.start();
@@ -313,11 +316,13 @@ void startup::take_lease_and_make() {
         return adopting_ ? end_survivor() : with_.ends.finish_delete();
       if (!adopting_ && record().find(started_key) != nullptr)
         return write_record([this] { make(); });
+      const auto start = core_.start();
       if (adopting_)
         recorded_ = true; // By the server that has started it.
       else
         write_record(nullptr);
-      make();
+      if (start == core_.start()) // Else it has failed at once.
+        make();
     },
     [this](const error& why) {
       if (core_.now() == phase::deleting)
@@ -340,6 +345,9 @@ void startup::record_failed(const error& why, bool before) {
 /// The output gate of a start: no client learns of the sandbox before its record would survive a
 /// crash. `make`: what is to follow it; null: the engine has been asked already.
 void startup::write_record(const then_function& make) {
+  if (known_ && !core_.exists()) // The store has refused its definition meanwhile.
+    return record_failed({errc::store_failed, "its definition was not kept"}, make != nullptr);
+  first_ = record().find(started_key) == nullptr;
   const auto now_ms = std::to_string(options().time->unix_ms());
   std::vector<storage::change> changes{{image_key, image_name_}, {started_key, now_ms}};
   const auto* recorded = record().find(image_source_key);

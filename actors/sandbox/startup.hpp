@@ -50,6 +50,8 @@ public:
 
   /// This start takes over what an earlier server has left.
   bool adopting() const { return adopting_; }
+  /// The sandbox has never run before.
+  bool is_first() const { return first_; }
   /// The request that made it necessary.
   const request_context& whose() const { return watch_.whose; }
 
@@ -110,6 +112,8 @@ private:
   bool warm_ = false;                  ///< This start is that of one from the pool.
   unsigned claims_ = 0;                ///< Of this start, that found a dead slot.
   bool recorded_ = false;              ///< This start is in the store.
+  bool first_ = false;                 ///< The record had no start before this one.
+  bool known_ = false;                 ///< The sandbox was there already when this start began.
   bool adopting_ = false;
   bool awaits_image_ = false; ///< This start waits until its image is here.
   watch watch_;               ///< Of the last start.

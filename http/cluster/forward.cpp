@@ -31,6 +31,8 @@ using boost::system::error_code;
 
 /// Until a client that has gone is looked out for: most answers are there before.
 constexpr auto soon = 100ms;
+/// For the owner to say what has become of a body that does not come.
+constexpr auto owners_word = 2s;
 /// For the owner to be found. Who finds it has a shorter one.
 constexpr auto find_patience = 15s;
 /// Read at once.
@@ -256,10 +258,11 @@ private:
     read_body();
   }
 
+  /// A little longer than the owner waits, whose answer tells more.
   void read_body() {
     if (over_)
       return;
-    body_watch_.expires_after(client_->time().progress);
+    body_watch_.expires_after(client_->time().progress + owners_word);
     client_->read_upgraded(body_in_.room(),
                            [self = shared_from_this()](const error_code& ec, std::size_t bytes) {
                              self->body_watch_.disarm();

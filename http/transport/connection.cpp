@@ -177,7 +177,7 @@ void connection::deliver_read(error_code ec, std::size_t bytes) {
   if (!done || closed_)
     return;
   // RESTinio takes an aborted operation for its own doing and would leave everything as it is.
-  if (ec && late_)
+  if (late_ && (ec || !farewell_.empty())) // Also what has come since it was refused.
     ec = asio::error::timed_out;
   else if (ec == asio::error::operation_aborted)
     ec = asio::error::connection_reset;
@@ -393,11 +393,11 @@ void connection::end_upgraded() {
 void connection::nothing_comes() {
   if (now_ == phase::body && late_body_ != nullptr && farewell_.empty() && !closed_)
     late_body_(*this);
-  if (farewell_.empty() || closed_)
+  if (farewell_.empty() || closed_ || std::exchange(late_, true))
     return time_is_up();
-  late_ = true;
   error_code ignored;
   socket_.cancel(ignored);
+  read_watchdog_.expires_after(limits_.linger); // If the read goes on all the same.
 }
 
 void connection::time_is_up() {

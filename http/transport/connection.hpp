@@ -144,8 +144,7 @@ public:
   /// When RESTinio closes, `raw` is sent first, a whole response, and the client given a moment to
   /// stop sending and read it.
   void refuse(std::string raw) { farewell_ = std::move(raw); }
-  /// `late`: called when the body that is read has not come in time. It may refuse(); else the
-  /// client is cut.
+  /// `late`: called when the body that is read has not come in time, and refuses it.
   void on_late_body(void (*late)(connection&)) { late_body_ = late; }
   /// `raw` is sent before anything more is read.
   void send_before_reading(std::string raw) { interim_ = std::move(raw); }

@@ -322,10 +322,14 @@ int admit(connection& self, http_parser& parser, restinio::impl::http_parser_ctx
       },
       self.admitted.track.context());
   self.on_late_body([](connection& late) {
-    if (late.admitted.sink == nullptr)
-      return;
-    if (const auto& settled = late.admitted.sink->settled())
-      refuse(late, *settled);
+    const auto& plan = late.admitted;
+    if (plan.refusal)
+      refuse(late, *plan.refusal);
+    else if (plan.sink != nullptr && plan.sink->settled())
+      refuse(late, *plan.sink->settled());
+    else
+      refuse(late, response{408, json::write_error("the request's body does not come",
+                                                   "deadline_exceeded")});
   });
   if (head.asks_first)
     self.send_before_reading("HTTP/1.1 100 Continue\r\n\r\n");

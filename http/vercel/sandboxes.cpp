@@ -151,7 +151,11 @@ private:
     begin_run message{wanted_.wanted.timeout_ms};
     if (!has_source(wanted_)) // With that, all of it is done.
       message.with = completion();
-    ask<run_report>(std::move(message), &making::started);
+    ask<run_report>(std::move(message), &making::started, &making::not_started);
+  }
+  /// The sandbox is not there: the store has refused it after the first answer.
+  void not_started(const error& why) {
+    undo(why.code == errc::not_found ? error{errc::store_failed, "the sandbox was not kept"} : why);
   }
 
   /// It is there: or an earlier attempt was cut off in its middle, and nobody goes on with it.

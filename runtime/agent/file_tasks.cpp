@@ -637,7 +637,7 @@ int words_of(file_task what) {
     case file_task::put:
     case file_task::make_directories:
     case file_task::permit: return 4;
-    case file_task::name_user: return 7;
+    case file_task::name_user: return 8;
     default: return 0;
   }
 }

@@ -147,6 +147,7 @@ struct launch_clock {
 inline constexpr std::uint32_t layers_over_images = 1; ///< Sandboxes have the files of a tree's
                                                        ///< `over`.
 inline constexpr std::uint32_t gaining_rights = 2;     ///< It knows create_may_gain_rights.
+inline constexpr std::uint32_t naming_users = 8;       ///< Its agents know file_task::name_user.
 inline constexpr std::uint32_t lists_of_packages = 4;  ///< Sandboxes of the machine's image whose
                                                        ///< users may become root have dpkg's lists.
 

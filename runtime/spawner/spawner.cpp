@@ -401,7 +401,7 @@ void spawner::send(notice said, std::string_view text, std::span<const int> fds)
 void spawner::tell_all() {
   notice said{};
   said.what = event::hello;
-  said.flags = layers_over_images | gaining_rights | lists_of_packages;
+  said.flags = layers_over_images | gaining_rights | lists_of_packages | naming_users;
   said.name = ++servers_;
   send(said, {}, {});
   give_gateway();

@@ -329,7 +329,13 @@ TEST_CASE("slow clients are cut", "[http][front_door]") {
   CHECK(in_header.at_end());
   client in_body{h.port()};
   in_body.send("POST /v1/sandbox HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc");
+  CHECK(in_body.receive().status == 408);
   CHECK(in_body.at_end());
+  client refused{h.port()};
+  refused.send(
+    "POST /v1/nothing HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc");
+  CHECK(refused.receive().status == 404);
+  CHECK(refused.at_end());
   // On a busy machine this client may be a slow one, too, and is cut before it has asked.
   for (int tries = 0;; ++tries) {
     client after{h.port()};

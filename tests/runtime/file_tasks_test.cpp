@@ -327,55 +327,94 @@ TEST_CASE("what stands in files is replaced", "[runtime][files]") {
   CHECK(box.run("cat g; ls -A . shut").out.find(".insula") == std::string::npos);
 }
 
-TEST_CASE("a sandbox's user gets a name, a home and a directory", "[runtime][files]") {
-  live_sandbox box{shared_node()};
-  const auto name = [&](const std::string& login = "maker") {
+namespace {
+
+/// A sandbox whose user gets a name.
+struct named_box {
+  result<void> name(const std::string& login, bool anew = true) {
     std::promise<result<void>> told;
-    (*box).name_user({{}, login, "/home/maker", "/made/here", "/workspace"},
+    (*box).name_user({{}, login, "/home/maker", "/made/here", "/workspace", anew},
                      [&](const result<void>& outcome) { told.set_value(outcome); });
     return told.get_future().get();
-  };
-  const auto as_root = [&](const std::string& line) { return box.run(line, {0, 0}).out; };
-  as_root("chmod 640 /etc/passwd; chown 0:4 /etc/passwd; rm -rf /workspace/*");
-  const auto others = as_root("grep -v :1000: /etc/passwd | md5sum");
-  REQUIRE(name());
-  CHECK(as_root("grep :1000: /etc/passwd") == "maker:x:1000:1000:sandbox:/home/maker:/bin/bash\n");
-  CHECK(as_root("grep :1000: /etc/group | cut -d: -f1,3") == "maker:1000\n");
-  CHECK(as_root("grep -v :1000: /etc/passwd | md5sum") == others);
-  CHECK(as_root("stat -c '%a %u %g' /etc/passwd /made /made/here /home/maker") ==
-        "640 0 4\n755 0 0\n755 1000 1000\n755 1000 1000\n");
-  CHECK(as_root("readlink /workspace") == "/made/here\n");
+  }
+  std::string as_root(const std::string& line) { return box.run(line, {0, 0}).out; }
+  std::string users() { return as_root("grep -v '^root:' /etc/passwd"); }
 
-  INFO("told again, it changes nothing but what is missing");
-  as_root("chmod 700 /home/maker; rmdir /made/here; sed -i s:/bin/bash:/bin/sh: /etc/passwd; "
-          "stat -c %i /etc/passwd > /tmp/inode");
-  REQUIRE(name());
-  CHECK(as_root(
-          "stat -c %i /etc/passwd | cmp - /tmp/inode && stat -c '%a %u' /home/maker /made/here") ==
-        "700 1000\n755 1000\n");
+  live_sandbox box{shared_node()};
+};
 
-  INFO("files that say nothing of that user get lines; without files there is no name");
-  as_root("echo root:x:0:0:root:/root:/bin/sh > /etc/passwd; printf root:x:0: > /etc/group");
-  REQUIRE(name("other"));
-  CHECK(as_root("cat /etc/passwd /etc/group") ==
-        "root:x:0:0:root:/root:/bin/sh\nother:x:1000:1000::/home/maker:/bin/bash\n"
-        "root:x:0:\nother:x:1000:\n");
-  as_root("rm /etc/passwd; mkdir /etc/passwd");
-  CHECK(name());
-  as_root("rmdir /etc/passwd; ln -s /tmp/elsewhere /etc/passwd");
-  REQUIRE(name());
-  CHECK(as_root("cat /etc/passwd") == "maker:x:1000:1000::/home/maker:/bin/bash\n");
-  CHECK(as_root("ls /tmp/elsewhere 2>&1 | grep -c 'No such'") == "1\n");
+} // namespace
+
+TEST_CASE("a sandbox's user gets a name, a home and a directory", "[runtime][files]") {
+  named_box it;
+  it.as_root("chmod 640 /etc/passwd; chown 0:4 /etc/passwd; rm -rf /workspace/*");
+  const auto others = it.as_root("grep -v :1000: /etc/passwd | md5sum");
+  REQUIRE(it.name("maker"));
+  CHECK(it.as_root("grep :1000: /etc/passwd") ==
+        "maker:x:1000:1000:sandbox:/home/maker:/bin/bash\n");
+  CHECK(it.as_root("grep :1000: /etc/group | cut -d: -f1,3") == "maker:1000\n");
+  CHECK(it.as_root("grep -v :1000: /etc/passwd | md5sum") == others);
+  CHECK(it.as_root("stat -c '%a %u %g' /etc/passwd /made /made/here /home /home/maker") ==
+        "640 0 4\n755 1000 1000\n755 1000 1000\n755 0 0\n755 1000 1000\n");
+  CHECK(it.as_root("readlink /workspace") == "/made/here\n");
+
+  INFO("later it changes nothing but what is missing");
+  it.as_root("chmod 700 /home/maker; rmdir /made/here; chown 0:0 /made; sed -i "
+             "s:/bin/bash:/bin/sh: /etc/passwd; stat -c %i /etc/passwd > /tmp/inode");
+  REQUIRE(it.name("maker", false));
+  CHECK(it.as_root("stat -c %i /etc/passwd | cmp - /tmp/inode && stat -c '%a %u' /home/maker /made "
+                   "/made/here") == "700 1000\n755 0\n755 1000\n");
+}
+
+TEST_CASE("a user's name is the user's alone, whatever the image has of it", "[runtime][files]") {
+  named_box it;
+  const std::string line = "maker:x:1000:1000::/home/maker:/bin/bash\n";
+  SECTION("no such user") {
+    it.as_root("echo root:x:0:0:root:/root:/bin/sh > /etc/passwd; printf root:x:0: > /etc/group");
+    REQUIRE(it.name("maker"));
+    CHECK(it.users() == line);
+    CHECK(it.as_root("cat /etc/group") == "root:x:0:\nmaker:x:1000:\n");
+  }
+  SECTION("the name, with a home of its own and directories of root's") {
+    it.as_root("printf 'root:x:0:0::/root:/bin/sh\nmaker:x:1000:1000::/old:/bin/sh\n' > "
+               "/etc/passwd; mkdir -p /made/here; chmod 700 /made/here");
+    REQUIRE(it.name("maker"));
+    CHECK(it.users() == line);
+    CHECK(it.as_root("stat -c '%a %u' /made/here") == "755 1000\n");
+  }
+  SECTION("the name is another user's") {
+    it.as_root("printf 'root:x:0:0::/root:/bin/sh\nmaker:x:5:5::/:/bin/sh\n"
+               "old:x:1000:1000::/old:/bin/sh\nsame:x:1000:1000::/:/bin/sh\n' > /etc/passwd");
+    REQUIRE(it.name("maker"));
+    CHECK(it.users() == line + "same:x:1000:1000::/:/bin/sh\n");
+  }
+  SECTION("a link that leads nowhere") {
+    it.as_root("rm /etc/passwd; ln -s /tmp/elsewhere /etc/passwd");
+    REQUIRE(it.name("maker"));
+    CHECK(it.as_root("cat /etc/passwd") == line);
+    CHECK(it.as_root("ls /tmp/elsewhere 2>&1 | grep -c 'No such'") == "1\n");
+  }
+  SECTION("no file, or one that is too long") {
+    it.as_root(GENERATE("rm /etc/passwd; mkdir /etc/passwd", "truncate -s 5M /etc/passwd",
+                        "rm /etc/group; mkdir /etc/group"));
+    REQUIRE(it.name("maker"));
+    CHECK(it.as_root("stat -c %u /home/maker /made/here") == "1000\n1000\n");
+  }
+  SECTION("a file is in a directory's place") {
+    it.as_root("touch /made");
+    const auto outcome = it.name("maker");
+    REQUIRE_FALSE(outcome);
+    CHECK(outcome.reason().code == errc::io_failed);
+    it.as_root("rm /made");
+    CHECK(it.name("maker"));
+  }
 }
 
 TEST_CASE("a directory with files is not replaced by a link", "[runtime][files]") {
-  live_sandbox box{shared_node()};
-  box.run("touch /workspace/kept");
-  std::promise<result<void>> told;
-  (*box).name_user({{}, "maker", "/home/maker", "/made", "/workspace"},
-                   [&](const result<void>& outcome) { told.set_value(outcome); });
-  REQUIRE(told.get_future().get());
-  CHECK(box.run("ls /workspace; stat -c %F /workspace").out == "kept\ndirectory\n");
+  named_box it;
+  it.box.run("touch /workspace/kept");
+  REQUIRE(it.name("maker"));
+  CHECK(it.box.run("ls /workspace; stat -c %F /workspace").out == "kept\ndirectory\n");
 }
 
 TEST_CASE("a task that makes no sense is not answered", "[runtime][files]") {

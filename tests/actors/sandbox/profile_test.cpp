@@ -96,6 +96,7 @@ TEST_CASE("the user of a sandbox has its name before a request is served", "[par
   CHECK(named.home == "/home/maker");
   CHECK(named.directory == "/made");
   CHECK(named.link == "/workspace");
+  CHECK(named.anew);
   CHECK(is(named.user, 1000, 1000));
   CHECK(used.open());
   SECTION("and then it is served") {
@@ -105,6 +106,7 @@ TEST_CASE("the user of a sandbox has its name before a request is served", "[par
     INFO("the next start tells it again");
     box.stops();
     const auto again = box.use();
+    CHECK_FALSE(box.newest().accounts.front().anew);
     box.newest().naming.front()({});
     box.run();
     again.got();
@@ -124,6 +126,30 @@ TEST_CASE("the user of a sandbox has its name before a request is served", "[par
     box.run();
     CHECK(used.code() == errc::sandbox_not_running);
     gone.got();
+  }
+}
+
+TEST_CASE("a sandbox that is adopted has its user's name, unless its first run was to begin",
+          "[parts][profile]") {
+  for (const auto state : {run_state::pending, run_state::running}) {
+    CAPTURE(name_of(state));
+    whole_sandbox box;
+    sandbox_profile with;
+    with.login = "maker";
+    with.home = "/home/maker";
+    define(box, with);
+    box.cluster.kept["started_ms"] = "1";
+    sandbox_run run;
+    run.number = 1;
+    run.state = state;
+    run.timeout_ms = 60'000;
+    box.cluster.kept[actors::key_of_run(1)] = actors::text_of(run);
+    box.engine.left[box.id()] = std::make_shared<fake_sandbox>();
+    const auto place = box.engine.left[box.id()];
+    box.parts.startup_.adopt();
+    box.run();
+    CHECK(box.now() == phase::running);
+    CHECK(place->accounts.size() == (state == run_state::pending ? 1u : 0u));
   }
 }
 

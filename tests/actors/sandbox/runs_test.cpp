@@ -380,6 +380,44 @@ TEST_CASE("a text becomes another one when the run begins, and not before", "[pa
   }
 }
 
+TEST_CASE("a definition that the store refuses later leaves no sandbox, and each is answered",
+          "[parts][runs]") {
+  whole_sandbox box;
+  define_sandbox wanted;
+  wanted.prompt = true;
+  box.cluster.hold = true;
+  owed<sandbox_description> made;
+  box.parts.description_.define(wanted, made);
+  box.run();
+  CHECK(made.got().exists);
+  owed<run_report> begun;
+  const auto refuse = [&] { // As an object does it: nothing of that batch is there any more.
+    box.cluster.kept.clear();
+    box.cluster.write_error = error{errc::store_failed, "no"};
+    box.cluster.let_go();
+    box.cluster.write_error.reset();
+    box.run();
+  };
+  SECTION("before its run begins") {
+    refuse();
+    box.parts.runs_.begin({60'000}, begun);
+    box.run();
+    CHECK(begun.code() == errc::not_found);
+  }
+  SECTION("while the sandbox is made") {
+    box.engine.ready_at_once = false;
+    box.parts.runs_.begin({60'000}, begun);
+    box.run();
+    refuse();
+    if (!box.engine.creations.empty())
+      box.engine.creations.back().ready();
+    box.run();
+    CHECK(begun.code() == errc::store_failed);
+  }
+  CHECK(box.now() == phase::asleep);
+  CHECK(box.cluster.kept.empty());
+}
+
 TEST_CASE("there is no run of what is not there", "[parts][runs]") {
   whole_sandbox box;
   owed<run_report> begun;
