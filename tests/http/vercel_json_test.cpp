@@ -284,14 +284,17 @@ TEST_CASE("Vercel: a source is fetched by a command that has its words in variab
     R"({"projectId":"p","source":{"type":"git","url":"https://a.example/b/c.git/","username":"u","password":"secret"}})",
     wanted));
   const auto steps = steps_of(wanted);
-  REQUIRE(steps.size() == 2);
-  CHECK(steps[0].command.user->uid == 0);
-  CHECK(steps[1].command.user->uid == 1000);
-  CHECK(steps[1].command.env.at("SOURCE_DIRECTORY") == "c");
-  for (const auto& each : steps[1].command.argv)
+  REQUIRE(steps.size() == 1);
+  CHECK(steps[0].command.user->uid == 1000);
+  CHECK(steps[0].command.env.at("SOURCE_DIRECTORY") == "c");
+  for (const auto& each : steps[0].command.argv)
     CHECK_FALSE(has(each, "secret"));
   CHECK(definition_of(wanted).network == egress_policy::allow_all());
-  CHECK(steps[1].command.env.at("SOURCE_URL") == "https://a.example/b/c.git/");
+  CHECK(steps[0].command.env.at("SOURCE_URL") == "https://a.example/b/c.git/");
+  const auto made = definition_of(wanted);
+  REQUIRE(made.profile);
+  CHECK(made.profile->login == "vercel-sandbox");
+  CHECK(made.profile->home == "/home/vercel-sandbox");
   CHECK(last_line("one\ntwo\n") == "two");
   CHECK(last_line("").size() > 3);
 }

@@ -134,8 +134,10 @@ struct node {
     tell.lost = [this](auto gone) {
       was_good_until = good_until.load();
       store->forget_all();
-      ++lost; // The last of it: tests wait for this.
-      gone();
+      played.post([this, gone] { // Behind that, which is posted as well.
+        ++lost;
+        gone();
+      });
     };
     member = std::make_unique<etcd::membership>(played, how, tell);
     etcd::cluster_store_options keeping{"t/", std::move(found_by)};
