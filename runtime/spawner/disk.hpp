@@ -7,14 +7,38 @@
 #include <deque>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace insula::runtime::spawner {
 
-/// The writable layers of all sandboxes, each with a ceiling on what it can hold.
+inline constexpr std::size_t max_snapshot_name = 64;
+
+/// A snapshot on its way, from one disk. Both steps may wait for the machine's disk, for seconds:
+/// what has been written and is not there yet is written first. They run one after the other, on
+/// any one thread, while the pool is used by another one. One that goes before take() leaves
+/// nothing.
+class disk_copy {
+public:
+  virtual ~disk_copy() = default;
+
+  /// Writes what is dirty of the disk, while its sandbox goes on, so that there is little left for
+  /// take(). Errors: io_failed, disk_full.
+  virtual result<void> flush() = 0;
+
+  /// The disk as it is now, all at one moment if nothing in the sandbox runs meanwhile. It is there
+  /// after a power cut once this has answered, if the pool keeps snapshots. Answers how many bytes
+  /// the disk has. Errors: as of flush(); nothing is left then.
+  virtual result<std::uint64_t> take() = 0;
+};
+
+/// The writable layers of all sandboxes, each with a ceiling on what it can hold, and copies of
+/// them as they were at some moment.
 ///
 /// Everything is mounted in the spawner's own mount namespace, so nothing is left on the machine
-/// when it dies. What a sandbox wrote does not outlive the spawner: nothing that runs in it does
-/// either.
+/// when it dies but the file with the snapshots. What a sandbox wrote does not outlive the spawner
+/// otherwise: nothing that runs in it does either.
+///
+/// Threads: the spawner's, but for what a disk_copy does.
 class disk_pool {
 public:
   virtual ~disk_pool() = default;
@@ -22,6 +46,12 @@ public:
   /// Makes the directory of a slot, empty but for what the overlays need (directories `u`, `w`,
   /// `uu`, `uw`), and opens it. Errors: launch_failed.
   virtual result<unique_fd> create(std::uint32_t slot, std::uint64_t bytes) = 0;
+
+  /// The same with the files of a snapshot, which stays as it is. Waits for the machine's disk,
+  /// some milliseconds. Any thread, while the pool is used by another one; the slot is used by
+  /// nobody else before this has answered. Errors: not_found, launch_failed, disk_full.
+  virtual result<unique_fd> create_from(const std::string& snapshot, std::uint32_t slot,
+                                        std::uint64_t bytes) = 0;
 
   /// Gives it another ceiling. Errors: launch_failed.
   virtual result<void> resize(std::uint32_t slot, std::uint64_t bytes) = 0;
@@ -40,6 +70,23 @@ public:
   /// Removes it with all that is in it; that nothing is there is fine. False: it is still busy.
   virtual bool destroy_shared(const std::string& name) = 0;
 
+  /// Begins a snapshot of the disk of a slot, which goes on to be that disk whatever becomes of the
+  /// slot. `name`: at most max_snapshot_name of a-z, 0-9 and -. Errors: not_found, already_exists.
+  virtual result<std::unique_ptr<disk_copy>> copy(std::uint32_t slot, const std::string& name) = 0;
+
+  /// The directory of a snapshot, with `u` and `uu` as a slot's. Errors: not_found.
+  virtual result<unique_fd> open_snapshot(const std::string& name) = 0;
+
+  /// Removes it; that it is not there is fine. False: it is still busy. Layers that are mounted
+  /// somewhere stay until they are not.
+  virtual bool drop_snapshot(const std::string& name) = 0;
+
+  /// Those that are there, in the order of their names.
+  virtual std::vector<std::string> snapshots() const = 0;
+
+  /// Do snapshots outlive the spawner, and the machine's restart?
+  virtual bool keeps_snapshots() const = 0;
+
   /// Is what is written memory, which counts as the sandbox's?
   virtual bool in_memory() const = 0;
 
@@ -48,11 +95,14 @@ public:
 
 /// One sparse btrfs image for the whole node, with a subvolume and a quota for each sandbox. Making
 /// and removing one takes 50 µs, whatever was written (docs/decisions/0003). Needs mkfs.btrfs and
-/// loop devices; bytes: the image's size.
+/// loop devices; bytes: the image's size, which never becomes less. The image that an earlier
+/// spawner has left is used again with the snapshots in it; all else goes. One that cannot be
+/// mounted is put aside under another name.
 result<std::unique_ptr<disk_pool>> make_btrfs_pool(const std::string& state_directory,
                                                    std::uint64_t bytes);
 
-/// One tmpfs for each sandbox: what is written counts as memory. Needs a kernel from 6.3 on.
+/// One tmpfs for each sandbox: what is written counts as memory. Needs a kernel from 6.3 on. A
+/// snapshot is a copy of all bytes, in memory as well, and goes with the spawner.
 result<std::unique_ptr<disk_pool>> make_tmpfs_pool(const std::string& state_directory);
 
 } // namespace insula::runtime::spawner
