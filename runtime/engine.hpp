@@ -59,6 +59,7 @@ struct sandbox_spec {
   /// Programs that change the user work in it, so its users may become its root: one of its own
   /// ids, with the capabilities that its root always has.
   bool may_gain_rights = false;
+  std::string disk_from = {}; ///< The snapshot that its disk begins with. Empty: it begins empty.
 };
 
 /// What a sandbox gets that was made before anybody wanted it.
@@ -287,6 +288,15 @@ struct user_account {
   bool anew = true; ///< Nobody has used the sandbox yet: what the image has of them becomes so.
 };
 
+/// A snapshot of a disk: all that the sandbox has changed of its image.
+struct disk_snapshot {
+  std::uint64_t bytes = 0;                ///< That the disk has. 0: it is not known.
+  std::chrono::nanoseconds stood_still{}; ///< So long the sandbox did, for it.
+};
+
+/// Of the engine's, for a snapshot: 1 to 63 of a-z, 0-9 and -.
+inline constexpr std::size_t max_snapshot_name = 63;
+
 /// How long the parts of making a sandbox took, one after the other.
 struct creation_times {
   std::chrono::nanoseconds slot{};       ///< Until whoever makes sandboxes began with it.
@@ -384,6 +394,16 @@ public:
 
   /// It has been told to, or may have been when it was adopted, and not to go on since.
   virtual bool stands_still() const = 0;
+
+  /// Its disk as it is becomes a snapshot of this name, which no other one has: everything that was
+  /// written in it before, and nothing of what is written after on_taken. What is dirty is written
+  /// while it goes on; then it stands still for as long as a commit takes. Acknowledged, the
+  /// snapshot outlives it, the spawner and the machine's restart, if the engine keeps snapshots.
+  /// Not in it: what is mounted, /dev/shm, processes. Errors: already_exists, disk_full, io_failed,
+  /// stale_epoch, sandbox_not_running, limit_reached (too many wait for the disk); nothing is left
+  /// then.
+  virtual void take_snapshot(const std::string& name,
+                             std::function<void(result<disk_snapshot>)> on_taken) = 0;
 
   /// It has ended: nothing can be begun in it. True before anything that ran in it is told of its
   /// end; on_ended, or the answer of destroy(), is on its way. Any thread.
@@ -495,6 +515,12 @@ public:
   /// Ends one of them, in the name of whoever had it last. Calls back when nothing of it is left,
   /// or there is none of that name.
   virtual void disown(const std::string& name, std::function<void()> on_gone) = 0;
+
+  /// It is gone then; that it is not there is fine. What stands on it goes on. Errors: io_failed.
+  virtual void drop_snapshot(const std::string& name,
+                             std::function<void(result<void>)> on_dropped) = 0;
+  /// Names of those that are there. Errors: io_failed.
+  virtual void list_snapshots(std::function<void(result<std::vector<std::string>>)> tell) = 0;
 
   /// The essential parts that are missing, in words; empty when all is well.
   virtual std::vector<std::string> ailments() const = 0;

@@ -59,6 +59,7 @@ struct native_engine_core {
       , spawner(pool.context(0), link, [this](unique_fd way) { gateway.connect(std::move(way)); })
       , generation(link.generation)
       , gaining_rights(link.gaining_rights)
+      , disk_snapshots(link.disk_snapshots)
       , naming_users(link.naming_users)
       , cgroups(cgroup_tree::of_process(link.pid, options.key)) {
     std::set<std::uint32_t> used;
@@ -144,6 +145,7 @@ struct native_engine_core {
   std::atomic<bool> handed_over{false}; ///< What is adopted from then on is left as it is.
   const std::uint64_t generation;       ///< Of this server, among those of its spawner.
   const bool gaining_rights;            ///< Its spawner can make sandboxes with `sudo`.
+  const bool disk_snapshots;            ///< Its spawner takes snapshots of disks.
   const bool naming_users;              ///< Its spawner's agents can name a user.
   machine_meter memory;
   cgroup_tree cgroups;
@@ -334,6 +336,8 @@ public:
   std::vector<live_mount> mounts() const override;
   void claim(sandbox_identity who, sandbox_listener heard_by) override;
   void ping(std::function<void()> on_answer) override;
+  void take_snapshot(const std::string& name,
+                     std::function<void(result<disk_snapshot>)> on_taken) override;
   void freeze(std::function<void(bool)> on_still) override;
   result<void> thaw() override;
   bool stands_still() const override;
@@ -350,6 +354,15 @@ private:
   enum class stillness : std::uint8_t { not_yet, still, given_up };
 
   void await_stillness(freezing wanted);
+  /// A snapshot that is being taken. One at a time.
+  struct snapshot_taking {
+    std::string name;
+    std::function<void(result<disk_snapshot>)> tell;
+    std::chrono::steady_clock::time_point deadline = {}; ///< For all to stand still.
+    std::chrono::steady_clock::time_point still_since = {};
+  };
+  void still_for(std::shared_ptr<snapshot_taking> wanted);
+  void taken(const std::shared_ptr<snapshot_taking>& wanted, const result<std::uint64_t>& bytes);
   stillness look_at(const freezing& wanted);
   bool let_go_on();
   void created(result<spawner_client::launched> way);
@@ -482,8 +495,9 @@ private:
   std::map<std::string, known_mount> mounts_; ///< By path.
   unique_fd freezer_;
   std::uint64_t last_freezing_ = 0;
-  bool frozen_ = false; ///< Or it is on its way to that.
-  bool ending_ = false; ///< It is to be destroyed, so nothing in it may stand still.
+  bool frozen_ = false;  ///< Or it is on its way to that.
+  bool copying_ = false; ///< It stands still for a snapshot, whoever wants it to go on meanwhile.
+  bool ending_ = false;  ///< It is to be destroyed, so nothing in it may stand still.
   bool over_ = false;
   bool silent_ = false; ///< And it is not: only this server is.
 };
@@ -521,7 +535,8 @@ void native_sandbox::launch(const sandbox_spec& spec) {
   const auto fits =
     spec.host_name.copy(wanted.host_name, spawner::max_host_name - 1) == spec.host_name.size() &&
     spec.image.tree.copy(wanted.tree, spawner::max_tree_name - 1) == spec.image.tree.size() &&
-    spec.name.copy(wanted.tag, spawner::max_tag - 1) == spec.name.size();
+    spec.name.copy(wanted.tag, spawner::max_tag - 1) == spec.name.size() &&
+    spec.disk_from.copy(wanted.snapshot, max_snapshot_name) == spec.disk_from.size();
   assert(fits);
   static_cast<void>(fits);
   auto self = shared_from_this();
@@ -1889,7 +1904,7 @@ native_sandbox::stillness native_sandbox::look_at(const freezing& wanted) {
 
 /// With guard_ held. True: nothing stands still, nor will.
 bool native_sandbox::let_go_on() {
-  if (frozen_ && !engine_->cgroups.thaw(freezer_.get()))
+  if (frozen_ && !copying_ && !engine_->cgroups.thaw(freezer_.get()))
     return false;
   frozen_ = false;
   return true;
@@ -1907,6 +1922,83 @@ result<void> native_sandbox::thaw() {
 bool native_sandbox::stands_still() const {
   const std::lock_guard hold{guard_};
   return frozen_;
+}
+
+// ---- Snapshots
+
+namespace {
+
+const error no_snapshots{errc::io_failed, "the sandboxes of an earlier version keep its spawner, "
+                                          "which takes no snapshots; end them"};
+
+} // namespace
+
+void native_sandbox::take_snapshot(const std::string& name,
+                                   std::function<void(result<disk_snapshot>)> on_taken) {
+  const auto wanted = std::make_shared<snapshot_taking>(snapshot_taking{name, std::move(on_taken)});
+  const std::lock_guard ours{guard_};
+  if (over_ || !engine_->disk_snapshots)
+    return boost::asio::post(
+      io_, [wanted, why = over_ ? has_ended : no_snapshots] { wanted->tell(why); });
+  engine_->spawner.flush_disk(
+    mine(), name, [self = shared_from_this(), wanted](const result<std::uint64_t>& flushed) {
+      boost::asio::post(self->io_, [self, wanted, flushed] {
+        if (!flushed)
+          return wanted->tell(flushed.reason());
+        wanted->deadline = std::chrono::steady_clock::now() + limits::freeze_patience;
+        self->still_for(wanted);
+      });
+    });
+}
+
+/// A machine without a freezer, or something in the sandbox that waits for a disk, gets a snapshot
+/// of one moment of the file system all the same: the sandbox goes on meanwhile.
+void native_sandbox::still_for(std::shared_ptr<snapshot_taking> wanted) {
+  constexpr std::chrono::microseconds pause{200};
+  bool waits = false;
+  {
+    const std::lock_guard ours{guard_};
+    if (over_ || ending_)
+      return boost::asio::post(io_, [wanted] { wanted->tell(has_ended); });
+    if (copying_ && wanted->still_since == std::chrono::steady_clock::time_point{}) {
+      waits = true; // Another one is being taken.
+      wanted->deadline = std::chrono::steady_clock::now() + limits::freeze_patience;
+    } else if (freezer_) {
+      if (!std::exchange(copying_, true)) {
+        wanted->still_since = std::chrono::steady_clock::now();
+        engine_->cgroups.freeze(freezer_.get());
+      }
+      waits =
+        !engine_->cgroups.is_frozen(slot_) && std::chrono::steady_clock::now() < wanted->deadline;
+      if (waits)
+        engine_->cgroups.freeze(freezer_.get()); // Which v1 needs.
+    }
+  }
+  if (waits) {
+    const auto again = std::make_shared<boost::asio::steady_timer>(io_, pause);
+    return again->async_wait(
+      [self = shared_from_this(), wanted, again](auto) { self->still_for(wanted); });
+  }
+  engine_->spawner.take_snapshot(
+    mine(), wanted->name, [self = shared_from_this(), wanted](const result<std::uint64_t>& bytes) {
+      boost::asio::post(self->io_, [self, wanted, bytes] { self->taken(wanted, bytes); });
+    });
+}
+
+void native_sandbox::taken(const std::shared_ptr<snapshot_taking>& wanted,
+                           const result<std::uint64_t>& bytes) {
+  disk_snapshot made;
+  {
+    const std::lock_guard ours{guard_};
+    if (std::exchange(copying_, false) && !over_ && !frozen_)
+      engine_->cgroups.thaw(freezer_.get());
+    if (wanted->still_since != std::chrono::steady_clock::time_point{})
+      made.stood_still = std::chrono::steady_clock::now() - wanted->still_since;
+  }
+  if (!bytes)
+    return wanted->tell(bytes.reason());
+  made.bytes = *bytes;
+  wanted->tell(made);
 }
 
 result<unique_fd> native_sandbox::open_file(file_operation what, const std::string& path,
@@ -2027,6 +2119,21 @@ native_engine::~native_engine() {
   core_->pool.settle();
 }
 
+void native_engine::drop_snapshot(const std::string& name,
+                                  std::function<void(result<void>)> on_dropped) {
+  if (!core_->disk_snapshots)
+    return boost::asio::post(core_->pool.here(),
+                             [tell = std::move(on_dropped)] { tell(no_snapshots); });
+  core_->spawner.drop_snapshot(name, std::move(on_dropped));
+}
+
+void native_engine::list_snapshots(std::function<void(result<std::vector<std::string>>)> tell) {
+  if (!core_->disk_snapshots) // It has none.
+    return boost::asio::post(core_->pool.here(),
+                             [tell = std::move(tell)] { tell(std::vector<std::string>{}); });
+  core_->spawner.list_snapshots(std::move(tell));
+}
+
 std::optional<error> native_engine::refuses_more() const {
   const auto now = core_->memory.read();
   const auto reserve = core_->options.memory_reserve;
@@ -2047,6 +2154,11 @@ void native_engine::create(sandbox_spec spec, sandbox_listener listener) {
             "the sandboxes of an earlier version keep its spawner, which makes none with `sudo`; "
             "end them"});
     });
+    return;
+  }
+  if (!spec.disk_from.empty() && !core_->disk_snapshots) {
+    boost::asio::post(core_->pool.here(),
+                      [tell = std::move(listener.on_failed)] { tell(no_snapshots); });
     return;
   }
   const auto slot = core_->take_slot();

@@ -46,6 +46,9 @@ public:
   bool survives(const std::string& name) const override;
   void adopt(const sandbox_spec& spec, sandbox_listener listener) override;
   void disown(const std::string& name, std::function<void()> on_gone) override;
+  void drop_snapshot(const std::string& name,
+                     std::function<void(result<void>)> on_dropped) override;
+  void list_snapshots(std::function<void(result<std::vector<std::string>>)> tell) override;
   std::vector<std::string> ailments() const override;
   std::optional<error> refuses_more() const override;
   void permit(std::chrono::nanoseconds boottime_deadline) override;

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -219,6 +220,7 @@ std::optional<spawner_link> greet(unique_fd& socket) {
   link.generation = heard->said.name;
   link.layers_over_images = (heard->said.flags & spawner::layers_over_images) != 0;
   link.gaining_rights = (heard->said.flags & spawner::gaining_rights) != 0;
+  link.disk_snapshots = (heard->said.flags & spawner::disk_snapshots) != 0;
   link.naming_users = (heard->said.flags & spawner::naming_users) != 0;
   link.lists_of_packages = (heard->said.flags & spawner::lists_of_packages) != 0;
   while (link.version == spawner::version) {
@@ -349,6 +351,7 @@ struct spawner_client::shared {
   void heard(const spawner::notice& said, std::string_view text, std::vector<unique_fd> fds);
   void heard_of_mount(const spawner::notice& said, std::string_view text);
   void opened(const spawner::notice& said, std::vector<unique_fd> fds);
+  void heard_of_snapshot(const spawner::notice& said, std::string_view text);
   void lost();
 
   std::shared_ptr<packet_socket> socket;
@@ -358,6 +361,10 @@ struct spawner_client::shared {
   std::map<std::uint32_t, entry> slots;
   std::map<std::uint64_t, std::function<void(result<std::vector<unique_fd>>)>> want_sockets;
   std::uint64_t last_sockets = 0;
+  /// Null in place of a notice: the spawner is gone.
+  using snapshot_answer = std::function<void(const spawner::notice*, std::string_view)>;
+  std::map<std::uint64_t, snapshot_answer> want_snapshots;
+  std::uint64_t last_snapshot = 0;
   std::map<mount_key, mount_outcome> mounting; ///< Or unmounting: one at a time.
   bool connected = true;
   bool told_to_end = false;
@@ -381,6 +388,17 @@ void spawner_client::shared::opened(const spawner::notice& said, std::vector<uni
     return tell(error{errc::io_failed, std::string{"making sockets in the sandbox: "} +
                                          std::strerror(said.error != 0 ? said.error : EMFILE)});
   tell(std::move(fds));
+}
+
+void spawner_client::shared::heard_of_snapshot(const spawner::notice& said, std::string_view text) {
+  snapshot_answer tell;
+  {
+    const std::lock_guard hold{guard};
+    if (auto asked = want_snapshots.extract(said.name))
+      tell = std::move(asked.mapped());
+  }
+  if (tell)
+    tell(&said, text);
 }
 
 namespace {
@@ -441,6 +459,9 @@ void spawner_client::shared::heard(const spawner::notice& said, std::string_view
     return heard_of_mount(said, text);
   if (said.what == spawner::event::sockets)
     return opened(said, std::move(fds));
+  if (said.what == spawner::event::disk_flushed || said.what == spawner::event::snapshot_taken ||
+      said.what == spawner::event::snapshot_dropped || said.what == spawner::event::snapshots)
+    return heard_of_snapshot(said, text);
   if (said.what == spawner::event::gateway) {
     if (!fds.empty())
       on_gateway(std::move(fds.front()));
@@ -492,6 +513,7 @@ void spawner_client::shared::heard(const spawner::notice& said, std::string_view
 void spawner_client::shared::lost() {
   std::map<std::uint32_t, entry> all;
   decltype(want_sockets) sockets;
+  decltype(want_snapshots) asked_of_disks;
   decltype(mounting) mounts;
   std::function<void()> told_of_loss;
   {
@@ -505,6 +527,7 @@ void spawner_client::shared::lost() {
     all = std::move(slots);
     slots.clear();
     sockets.swap(want_sockets);
+    asked_of_disks.swap(want_snapshots);
     mounts.swap(mounting);
   }
   closed.notify_all();
@@ -514,6 +537,8 @@ void spawner_client::shared::lost() {
     tell(error{errc::sandbox_not_running, "the spawner is gone"});
   for (const auto& [name, tell] : sockets)
     tell(error{errc::sandbox_not_running, "the spawner is gone"});
+  for (const auto& [name, tell] : asked_of_disks)
+    tell(nullptr, {});
   for (auto& [slot, each] : all) {
     if (each.on_created)
       each.on_created(spawner_gone);
@@ -699,6 +724,103 @@ void spawner_client::charge_logs(held_slot where, std::uint64_t bytes,
     boost::asio::post(io_, [tell = std::move(tell)] { tell(false); });
 }
 
+namespace {
+
+/// Of what was asked about a snapshot. None: it worked.
+std::optional<error> snapshot_failure(const spawner::notice* said) {
+  if (said == nullptr)
+    return error{errc::io_failed, "the spawner is gone"};
+  if (static_cast<spawner::launch_step>(said->step) == spawner::launch_step::epoch)
+    return not_held;
+  switch (said->error) {
+    case 0: return std::nullopt;
+    case EEXIST: return error{errc::already_exists, "there is such a snapshot"};
+    case ESRCH: return error{errc::sandbox_not_running, "the sandbox has ended"};
+    case ENOSPC:
+      return error{errc::disk_full, "the disks of this node have no room for a snapshot"};
+    case EAGAIN: return error{errc::limit_reached, "too many snapshots wait for the disk"};
+    default:
+      return error{errc::io_failed, std::string{"the snapshot: "} + std::strerror(said->error)};
+  }
+}
+
+} // namespace
+
+/// Its errors are told on the thread of `io_`, as all answers are.
+void spawner_client::ask_for_snapshot(
+  spawner::request wanted, const std::string& name,
+  std::function<void(const spawner::notice*, std::string_view)> tell) {
+  bool entered = false;
+  {
+    const std::lock_guard hold{shared_->guard};
+    wanted.name = ++shared_->last_snapshot;
+    entered = shared_->connected;
+    if (entered)
+      shared_->want_snapshots.emplace(wanted.name, tell);
+  }
+  const bool fits = name.copy(wanted.snapshot, spawner::max_snapshot_name) == name.size();
+  if (fits && entered && shared_->socket->send(as_bytes(wanted)))
+    return;
+  {
+    const std::lock_guard hold{shared_->guard};
+    if (entered && shared_->want_snapshots.erase(wanted.name) == 0)
+      return; // The spawner was lost meanwhile, and that has been told.
+  }
+  boost::asio::post(io_, [tell = std::move(tell)] { tell(nullptr, {}); });
+}
+
+void spawner_client::flush_disk(held_slot where, const std::string& name, snapshot_outcome tell) {
+  ask_for_snapshot(of(where, spawner::op::flush_disk), name,
+                   [tell = std::move(tell)](const spawner::notice* said, std::string_view) {
+                     const auto failed = snapshot_failure(said);
+                     tell(failed ? result<std::uint64_t>{*failed} : result<std::uint64_t>{0});
+                   });
+}
+
+void spawner_client::take_snapshot(held_slot where, const std::string& name,
+                                   snapshot_outcome tell) {
+  ask_for_snapshot(of(where, spawner::op::take_snapshot), name,
+                   [tell = std::move(tell)](const spawner::notice* said, std::string_view text) {
+                     if (const auto failed = snapshot_failure(said))
+                       return tell(*failed);
+                     std::uint64_t bytes = 0;
+                     std::from_chars(text.data(), text.data() + text.size(), bytes);
+                     tell(bytes);
+                   });
+}
+
+void spawner_client::drop_snapshot(const std::string& name,
+                                   std::function<void(result<void>)> tell) {
+  ask_for_snapshot(plain(spawner::op::drop_snapshot), name,
+                   [tell = std::move(tell)](const spawner::notice* said, std::string_view) {
+                     const auto failed = snapshot_failure(said);
+                     tell(failed ? result<void>{*failed} : result<void>{});
+                   });
+}
+
+void spawner_client::list_after(const std::string& name, std::vector<std::string> before,
+                                std::function<void(result<std::vector<std::string>>)> tell) {
+  ask_for_snapshot(plain(spawner::op::list_snapshots), name,
+                   [this, before = std::move(before), tell = std::move(tell)](
+                     const spawner::notice* said, std::string_view text) mutable {
+                     if (const auto failed = snapshot_failure(said))
+                       return tell(*failed);
+                     for (auto end = text.find('\0'); end != std::string_view::npos;
+                          end = text.find('\0')) {
+                       before.emplace_back(text.substr(0, end));
+                       text.remove_prefix(end + 1);
+                     }
+                     if ((said->flags & 1) == 0 || before.empty())
+                       return tell(std::move(before));
+                     const auto last = before.back();
+                     list_after(last, std::move(before), std::move(tell));
+                   });
+}
+
+void spawner_client::list_snapshots(std::function<void(result<std::vector<std::string>>)> tell) {
+  list_after({}, {}, std::move(tell));
+}
+
 void spawner_client::permit(std::chrono::nanoseconds until) {
   auto wanted = plain(spawner::op::permit);
   wanted.name = static_cast<std::uint64_t>(until.count());
@@ -719,12 +841,14 @@ void spawner_client::let_go() {
   shared_->socket->close();
   std::map<std::uint32_t, shared::entry> waiting; // Destroyed after the lock, as the next.
   decltype(shared::want_sockets) sockets;
+  decltype(shared::want_snapshots) asked_of_disks;
   decltype(shared::mounting) mounts;
   const std::lock_guard hold{shared_->guard};
   shared_->connected = false;
   shared_->when_lost = nullptr;
   waiting.swap(shared_->slots);
   sockets.swap(shared_->want_sockets);
+  asked_of_disks.swap(shared_->want_snapshots);
   mounts.swap(shared_->mounting);
 }
 

@@ -64,6 +64,7 @@ struct spawner_link {
   unique_fd gateway; ///< The way to the egress gateway. None: it does not run just now.
   bool layers_over_images = false; ///< Its sandboxes have what is in an image's `over`.
   bool gaining_rights = false;     ///< It can make sandboxes whose users may become their root.
+  bool disk_snapshots = false;     ///< It takes snapshots of disks.
   bool naming_users = false;       ///< Its sandboxes' users can be given names.
   bool lists_of_packages = false;  ///< Of the machine's image, these have dpkg's lists.
 };
@@ -101,6 +102,8 @@ public:
     spawner::launch_clock done{};
   };
 
+  using snapshot_outcome = std::function<void(result<std::uint64_t>)>;
+
   /// It has ended without having been asked. If the spawner has ended it, that is why.
   using end_listener = std::function<void(const std::string& why)>;
   void create(const spawner::request& wanted, std::function<void(result<launched>)> on_created,
@@ -131,6 +134,17 @@ public:
   /// sandbox.
   void charge_logs(held_slot where, std::uint64_t bytes, std::function<void(bool fits)> tell);
 
+  /// Writes what is dirty of its disk, for take_snapshot() of the same name. Answers 0 bytes.
+  /// Errors: already_exists, disk_full, io_failed, stale_epoch; sandbox_not_running;
+  /// limit_reached, too much waits for the disk.
+  void flush_disk(held_slot where, const std::string& name, snapshot_outcome tell);
+  /// Its disk as it is now becomes a snapshot. Answers the bytes of the disk. Errors: the same.
+  void take_snapshot(held_slot where, const std::string& name, snapshot_outcome tell);
+  /// Errors: io_failed: it is still there.
+  void drop_snapshot(const std::string& name, std::function<void(result<void>)> tell);
+  /// The names of all that there are, in their order. Errors: io_failed.
+  void list_snapshots(std::function<void(result<std::vector<std::string>>)> tell);
+
   /// Sandboxes may run until then, of CLOCK_BOOTTIME; 0: without an end. Does not wait. A spawner
   /// that takes nothing misses it, and has them stand still.
   void permit(std::chrono::nanoseconds until);
@@ -149,6 +163,11 @@ public:
 
 private:
   struct shared;
+  void ask_for_snapshot(spawner::request wanted, const std::string& name,
+                        std::function<void(const spawner::notice*, std::string_view)> tell);
+  void list_after(const std::string& name, std::vector<std::string> before,
+                  std::function<void(result<std::vector<std::string>>)> tell);
+
   boost::asio::io_context& io_;
   std::shared_ptr<shared> shared_;
 };

@@ -11,8 +11,6 @@
 
 namespace insula::runtime::spawner {
 
-inline constexpr std::size_t max_snapshot_name = 64;
-
 /// A snapshot on its way, from one disk. Both steps may wait for the machine's disk, for seconds:
 /// what has been written and is not there yet is written first. They run one after the other, on
 /// any one thread, while the pool is used by another one. One that goes before take() leaves
@@ -71,7 +69,7 @@ public:
   virtual bool destroy_shared(const std::string& name) = 0;
 
   /// Begins a snapshot of the disk of a slot, which goes on to be that disk whatever becomes of the
-  /// slot. `name`: at most max_snapshot_name of a-z, 0-9 and -. Errors: not_found, already_exists.
+  /// slot. `name`: as is_snapshot_name() has it. Errors: not_found, already_exists.
   virtual result<std::unique_ptr<disk_copy>> copy(std::uint32_t slot, const std::string& name) = 0;
 
   /// The directory of a snapshot, with `u` and `uu` as a slot's. Errors: not_found.

@@ -20,6 +20,7 @@ inline constexpr std::uint32_t version =
 inline constexpr std::size_t max_tree_name = 64;
 inline constexpr std::size_t max_host_name = 64;
 inline constexpr std::size_t max_tag = 152;
+inline constexpr std::size_t max_snapshot_name = 63; ///< Of a-z, 0-9 and -.
 inline constexpr std::size_t max_label = 1024;
 inline constexpr std::size_t max_held_fds = 4;  ///< Under one name.
 inline constexpr std::size_t max_fds = 16;      ///< In one packet.
@@ -50,9 +51,17 @@ enum class op : std::uint32_t {
           ///< From then on all of them stand still until the next one; none can be made or claimed.
           ///< Of one server the latest counts, and the first one of the next server in any case. As
           ///< long as there has been none sandboxes may run.
-  adopt,       ///< `slot` is from now on that of whoever has `epoch`. Not answered.
-  charge_logs, ///< The disk of `slot` is charged for `name` bytes that the server keeps of its
-               ///< output, in place of what it was charged for before. Answered with charged.
+  adopt,         ///< `slot` is from now on that of whoever has `epoch`. Not answered.
+  charge_logs,   ///< The disk of `slot` is charged for `name` bytes that the server keeps of its
+                 ///< output, in place of what it was charged for before. Answered with charged.
+  flush_disk,    ///< What is dirty of the disk of `slot` is written, so that take_snapshot by the
+                 ///< same name has little to write. Answered with disk_flushed, by the same `name`.
+  take_snapshot, ///< The disk of `slot` as it is now becomes the snapshot `snapshot`. Answered with
+                 ///< snapshot_taken, by the same `name`.
+  drop_snapshot, ///< `snapshot` is removed; that it is not there is fine. Answered with
+                 ///< snapshot_dropped, by the same `name`.
+  list_snapshots, ///< Those whose names come after `snapshot`. Answered with snapshots, by the same
+                  ///< `name`.
 };
 
 // Flags of a create.
@@ -102,7 +111,8 @@ struct request {
                      ///< here.
   char tree[max_tree_name]; ///< create: the name of a directory in the node's directory of images;
                             ///< its `root` is what the sandbox starts from.
-  char unused[960];
+  char snapshot[max_snapshot_name + 1]; ///< create: what its disk begins with; empty: nothing.
+  char unused[896];
 };
 static_assert(sizeof(request) == 1320, "other versions' hello and shut_down are of this size");
 
@@ -130,6 +140,12 @@ enum class event : std::uint32_t {
   mount_ended, ///< The program of `name` has ended without having been asked; text as of mounted.
   charged, ///< Answers charge_logs. If `error` is set, the disk has no room for that (EDQUOT), and
            ///< is charged for what it was before.
+  disk_flushed,     ///< Answers flush_disk. If `error` is set: EEXIST, there is such a snapshot;
+                    ///< ENOSPC; EIO; ESRCH, there is no such disk; EAGAIN, too much waits.
+  snapshot_taken,   ///< Answers take_snapshot, with the same errors. Text: the bytes of the disk.
+  snapshot_dropped, ///< Answers drop_snapshot. EBUSY: it is still there.
+  snapshots,        ///< Answers list_snapshots. Text: names, each with a NUL behind it. `flags` 1:
+                    ///< there are more.
   gateway, ///< The way to the egress gateway comes with it (gateway/protocol.hpp), in place of the
            ///< one before: it is a new one that knows of no policy, or this is a new server.
 };
@@ -147,6 +163,7 @@ struct launch_clock {
 inline constexpr std::uint32_t layers_over_images = 1; ///< Sandboxes have the files of a tree's
                                                        ///< `over`.
 inline constexpr std::uint32_t gaining_rights = 2;     ///< It knows create_may_gain_rights.
+inline constexpr std::uint32_t disk_snapshots = 16;    ///< It takes snapshots of disks.
 inline constexpr std::uint32_t naming_users = 8;       ///< Its agents know file_task::name_user.
 inline constexpr std::uint32_t lists_of_packages = 4;  ///< Sandboxes of the machine's image whose
                                                        ///< users may become root have dpkg's lists.

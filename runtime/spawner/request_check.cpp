@@ -51,7 +51,7 @@ std::optional<read_packet> read_request(std::string_view packet) {
     return std::nullopt;
   std::memcpy(&wanted, packet.data(), sizeof wanted);
   if (!terminated(wanted.host_name) || !terminated(wanted.tag) || !terminated(wanted.tree) ||
-      wanted.slot >= max_slots)
+      !terminated(wanted.snapshot) || wanted.slot >= max_slots)
     return std::nullopt;
   read.text = packet.substr(sizeof wanted);
   return read;
@@ -67,7 +67,8 @@ int check(const request& wanted, std::string_view text, std::size_t fds) {
     case op::create:
       if (!is_tree_name(wanted.tree))
         return EPERM;
-      return valid((wanted.flags & ~create_flags) == 0 && are_ceilings(wanted.ceilings));
+      return valid((wanted.flags & ~create_flags) == 0 && are_ceilings(wanted.ceilings) &&
+                   (*wanted.snapshot == '\0' || is_snapshot_name(wanted.snapshot)));
     case op::claim: return valid(are_ceilings(wanted.ceilings));
     case op::charge_logs: return valid(wanted.name <= max_bytes);
     case op::open_sockets: return valid(wanted.count >= 1 && wanted.count <= max_fds);
@@ -77,6 +78,11 @@ int check(const request& wanted, std::string_view text, std::size_t fds) {
       return valid((wanted.flags & ~known) == 0 && wanted.owner < uids_per_slot &&
                    wanted.count <= max_cache_mib && read_mount(text).has_value());
     }
+    case op::flush_disk:
+    case op::take_snapshot:
+    case op::drop_snapshot: return valid(is_snapshot_name(wanted.snapshot));
+    case op::list_snapshots:
+      return valid(*wanted.snapshot == '\0' || is_snapshot_name(wanted.snapshot));
     case op::hello:
     case op::destroy:
     case op::hold:
@@ -87,6 +93,11 @@ int check(const request& wanted, std::string_view text, std::size_t fds) {
     case op::adopt: return 0;
   }
   return EINVAL;
+}
+
+bool is_snapshot_name(std::string_view name) {
+  return !name.empty() && name.size() <= max_snapshot_name &&
+         name.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string_view::npos;
 }
 
 bool is_tree_name(std::string_view name) {

@@ -36,6 +36,9 @@ std::optional<read_packet> read_request(std::string_view packet);
 /// All others carry numbers alone, of which any will do, and no descriptors.
 int check(const request& wanted, std::string_view text, std::size_t fds);
 
+/// Of a-z, 0-9 and -, and not empty.
+bool is_snapshot_name(std::string_view name);
+
 /// The directories that images are in: "host", and those that an import makes. There is no '/' in
 /// such a name, it is neither "." nor "..", and it is never that of a link.
 bool is_tree_name(std::string_view name);

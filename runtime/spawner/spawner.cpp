@@ -9,6 +9,7 @@
 #include "runtime/spawner/claim.hpp"
 #include "runtime/spawner/create_queue.hpp"
 #include "runtime/spawner/disk.hpp"
+#include "runtime/spawner/disk_jobs.hpp"
 #include "runtime/spawner/filter_ceilings.hpp"
 #include "runtime/spawner/gateway_link.hpp"
 #include "runtime/spawner/hidden_files.hpp"
@@ -135,7 +136,7 @@ private:
   void refuse(const request& wanted, int error, launch_step step, mount_step of_mount);
   void refuse_late(const request& wanted);
   void hold(const request& wanted, std::string_view label, std::vector<unique_fd> fds);
-  bool nobody_left() const { return had_server_ && !server_ && tenants_.empty(); }
+  bool nobody_left() const { return had_server_ && !server_ && tenants_.empty() && forks_.empty(); }
   bool settle_create(const request& wanted);
   void wait_to_create(const request& wanted);
   at_hand there() const;
@@ -147,6 +148,16 @@ private:
   void mount(const request& wanted, std::string_view text);
   void unmount(const request& wanted);
   void charge_logs(const request& wanted);
+  void flush_disk(const request& wanted);
+  void take_snapshot(const request& wanted);
+  void drop_snapshot(const request& wanted);
+  void list_snapshots(const request& wanted);
+  void tell_of_snapshot(event what, const request& wanted, int error, std::string_view text = {},
+                        bool more = false);
+  void make_disk(const request& wanted);
+  void disk_is_made(std::uint32_t slot, result<unique_fd> made);
+  void discard_disk(std::uint32_t slot);
+  void forget_creates();
   void tell_of_mount(const bucket_mounts::outcome& how);
   const tenant* alive(std::uint32_t slot) const;
   void give_gateway();
@@ -174,6 +185,7 @@ private:
   sudo_layer sudo_;
   unique_fd spare_; ///< Given up so that a server can be taken when there are no descriptors left.
   std::unique_ptr<disk_pool> disks_;
+  disk_jobs flushes_, commits_;          ///< What takes seconds, and what takes milliseconds.
   std::shared_ptr<package_lists> lists_; ///< Of the image for which they were wanted last.
   std::uint64_t lists_made_ = 0;
   own_places places_;
@@ -188,6 +200,13 @@ private:
   past_epochs past_; ///< Of what has ended under this server; none other can be late.
   std::vector<std::uint32_t> ended_; ///< Reaped, and not yet all gone.
   create_queue to_create_;
+  /// A create whose disk is being made of a snapshot.
+  struct forked {
+    request wanted;
+    bool unwanted = false; ///< Its end was asked for meanwhile.
+  };
+  std::map<std::uint32_t, forked> forks_;
+  std::map<std::uint32_t, unique_fd> made_disks_; ///< Of those that wait in to_create_.
   unique_fd poller_, signals_, listener_, server_;
   std::uint64_t servers_ = 0; ///< That have said hello.
   bool had_server_ = false;
@@ -333,6 +352,11 @@ result<void> spawner::prepare() {
   if (!memory_.start())
     return failed("watching over the memory");
   watch(memory_.news());
+  for (auto* each : {&flushes_, &commits_}) {
+    if (!each->start())
+      return failed("a thread for snapshots");
+    watch(each->news());
+  }
   server_.reset(given_.server);
   had_server_ = static_cast<bool>(server_);
   if (server_)
@@ -401,7 +425,8 @@ void spawner::send(notice said, std::string_view text, std::span<const int> fds)
 void spawner::tell_all() {
   notice said{};
   said.what = event::hello;
-  said.flags = layers_over_images | gaining_rights | lists_of_packages | naming_users;
+  said.flags =
+    layers_over_images | gaining_rights | lists_of_packages | naming_users | disk_snapshots;
   said.name = ++servers_;
   send(said, {}, {});
   give_gateway();
@@ -477,9 +502,9 @@ void spawner::drop_server() {
   ::shutdown(server_.get(), SHUT_RD); // One that goes on sending does not keep us.
   int most = 65'536;
   do
-    to_create_.clear(); // They were for nobody else.
+    forget_creates(); // They were for nobody else.
   while (receive() == received::request && --most > 0);
-  to_create_.clear();
+  forget_creates();
   mounts_.forget_askers();
   log::info("spawner.server_gone", {{"sandboxes", tenants_.size()}});
   server_.reset();
@@ -540,10 +565,14 @@ bool spawner::admits(const request& wanted) {
     case op::mount:
     case op::unmount:
     case op::charge_logs:
+    case op::flush_disk:
+    case op::take_snapshot:
     case op::adopt: {
       const auto at = tenants_.find(wanted.slot);
       return at == tenants_.end() || at->second.fence.admits(wanted.epoch);
     }
+    case op::drop_snapshot:
+    case op::list_snapshots:
     case op::hello:
     case op::shut_down:
     case op::permit: return true; // Of the whole node.
@@ -578,6 +607,10 @@ void spawner::refuse(const request& wanted, int error, launch_step step, mount_s
     case op::mount: return tell_asker(event::mounted, of_mount);
     case op::unmount: return tell_asker(event::unmounted, of_mount);
     case op::charge_logs: return tell_asker(event::charged, step);
+    case op::flush_disk: return tell_asker(event::disk_flushed, step);
+    case op::take_snapshot: return tell_asker(event::snapshot_taken, step);
+    case op::drop_snapshot: return tell_asker(event::snapshot_dropped, step);
+    case op::list_snapshots: return tell_asker(event::snapshots, step);
     default: return; // Nobody waits for an answer.
   }
 }
@@ -631,6 +664,10 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
     case op::mount: return mount(wanted, text);
     case op::unmount: return unmount(wanted);
     case op::charge_logs: return charge_logs(wanted);
+    case op::flush_disk: return flush_disk(wanted);
+    case op::take_snapshot: return take_snapshot(wanted);
+    case op::drop_snapshot: return drop_snapshot(wanted);
+    case op::list_snapshots: return list_snapshots(wanted);
     case op::shut_down: return end_everything();
     case op::permit: return permit(wanted.name);
     case op::adopt: return; // It has been admitted: that is all.
@@ -642,18 +679,26 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
 /// creation. False: the asker does not hold it any more.
 bool spawner::settle_create(const request& wanted) {
   const auto* waits = to_create_.of(wanted.slot);
+  const auto fork = forks_.find(wanted.slot);
   switch (wanted.what) {
     case op::hello:
     case op::shut_down:
+    case op::drop_snapshot:
+    case op::list_snapshots:
     case op::permit: // Of the whole node.
     case op::create:
     case op::claim: return true;
     case op::destroy:
+      if (fork != forks_.end()) { // Its disk is on its way, and the slot free when that is gone.
+        fork->second.unwanted |= wanted.epoch >= fork->second.wanted.epoch;
+        return wanted.epoch >= fork->second.wanted.epoch;
+      }
       if (waits == nullptr)
         return true;
       if (wanted.epoch < waits->epoch)
         return false;
       to_create_.drop(wanted.slot);
+      discard_disk(wanted.slot);
       tell(event::create_failed, wanted.slot, ECANCELED, launch_step::request);
       return true;
     default:
@@ -665,14 +710,70 @@ bool spawner::settle_create(const request& wanted) {
 
 void spawner::wait_to_create(const request& wanted) {
   const std::string_view tag{wanted.tag};
-  if (!tag.empty() && wanted.epoch < to_create_.newest_epoch(tag))
+  auto newest = tag.empty() ? 0 : to_create_.newest_epoch(tag);
+  for (const auto& [slot, each] : forks_)
+    if (!tag.empty() && tag == each.wanted.tag)
+      newest = std::max(newest, each.wanted.epoch);
+  if (wanted.epoch < newest)
     return refuse_late(wanted);
   const bool has_room = !to_create_.full() || create_next();
-  if (!has_room || to_create_.of(wanted.slot) != nullptr)
+  if (!has_room || to_create_.of(wanted.slot) != nullptr || forks_.contains(wanted.slot))
     return tell(event::create_failed, wanted.slot, has_room ? EBUSY : EAGAIN, launch_step::request);
+  if (*wanted.snapshot != '\0')
+    return make_disk(wanted);
   to_create_.add(wanted);
   if (needs_package_lists(wanted))
     want_package_lists(wanted.tree);
+}
+
+/// Before it is created: a commit of the file system is waited for.
+void spawner::make_disk(const request& wanted) {
+  const auto slot = wanted.slot;
+  if (tenants_.contains(slot) || ending_)
+    return tell(event::create_failed, slot, EBUSY, launch_step::request);
+  const auto bytes = share_memory(wanted.ceilings, disks_->in_memory()).disk_bytes;
+  const bool taken =
+    commits_.add([this, slot, bytes, from = std::string{wanted.snapshot}]() -> disk_jobs::finish {
+      const auto made = std::make_shared<result<unique_fd>>(disks_->create_from(from, slot, bytes));
+      return [this, slot, made] { disk_is_made(slot, std::move(*made)); };
+    });
+  if (!taken)
+    return tell(event::create_failed, slot, EAGAIN, launch_step::disk);
+  forks_[slot] = {wanted};
+  if (needs_package_lists(wanted))
+    want_package_lists(wanted.tree);
+}
+
+void spawner::disk_is_made(std::uint32_t slot, result<unique_fd> made) {
+  const auto [wanted, unwanted] = std::move(forks_.extract(slot).mapped());
+  if (!made) {
+    log::error(
+      "spawner.create_failed",
+      {{"slot", slot}, {"step", name_of(launch_step::disk)}, {"reason", made.reason().message}});
+    const int why = made.reason().code == errc::not_found ? ENOENT : EIO;
+    return tell(event::create_failed, slot, unwanted ? ECANCELED : why, launch_step::disk);
+  }
+  if (unwanted || ending_) {
+    made->reset();
+    disks_->destroy(slot);
+    return tell(event::create_failed, slot, ECANCELED, launch_step::request);
+  }
+  made_disks_[slot] = std::move(*made);
+  to_create_.add(wanted); // Its ceiling is the other one's: no more wait than there are slots.
+}
+
+/// The one that was made of a snapshot, if there is one.
+void spawner::discard_disk(std::uint32_t slot) {
+  if (made_disks_.erase(slot) > 0)
+    disks_->destroy(slot);
+}
+
+void spawner::forget_creates() {
+  to_create_.clear();
+  for (auto& [slot, each] : forks_)
+    each.unwanted = true;
+  while (!made_disks_.empty())
+    discard_disk(made_disks_.begin()->first);
 }
 
 at_hand spawner::there() const {
@@ -692,19 +793,26 @@ void spawner::want_package_lists(const std::string& tree) {
 /// Not before all that it needs is there().
 void spawner::create(const request& wanted) {
   const auto slot = wanted.slot;
+  const bool forks = made_disks_.contains(slot);
   const auto refuse = [&](launch_step step, int error, const std::string& why) {
     log::error("spawner.create_failed", {{"slot", slot}, {"step", name_of(step)}, {"reason", why}});
+    made_disks_.erase(slot);
     remove_traces(slot);
     tell(event::create_failed, slot, error, step);
   };
   if (tenants_.contains(slot) || ending_) {
+    discard_disk(slot);
     log::error("spawner.slot_in_use", {{"slot", slot}});
     return tell(event::create_failed, slot, EBUSY, launch_step::request);
   }
-  if (!admits(wanted)) // Which what was asked for before may have changed.
+  if (!admits(wanted)) { // Which what was asked for before may have changed.
+    discard_disk(slot);
     return refuse_late(wanted);
-  if (permission_.over())
+  }
+  if (permission_.over()) {
+    discard_disk(slot);
     return tell(event::create_failed, slot, EPERM, launch_step::permission);
+  }
   const bool machines_usr = (wanted.flags & create_with_machines_usr) != 0;
   if (machines_usr) {
     if (auto ok = hidden_.make_layer(given_.state_directory + "/disk/hidden"); !ok)
@@ -735,7 +843,8 @@ void spawner::create(const request& wanted) {
   }
   done.cgroup = monotonic_ns();
   const auto memory = share_memory(wanted.ceilings, disks_->in_memory());
-  auto disk = disks_->create(slot, memory.disk_bytes);
+  auto disk = forks ? result<unique_fd>{std::move(made_disks_.extract(slot).mapped())}
+                    : disks_->create(slot, memory.disk_bytes);
   if (!disk)
     return refuse(launch_step::disk, EIO, disk.reason().message);
   const unique_fd upper{::openat(disk->get(), "u", O_PATH | O_DIRECTORY | O_CLOEXEC)};
@@ -745,7 +854,8 @@ void spawner::create(const request& wanted) {
 
   launch_request launching;
   launching.slot = slot;
-  launching.fill_layers = [&] { return places_.make(root.get(), upper.get()); };
+  // A snapshot has them.
+  launching.fill_layers = [&] { return forks || places_.make(root.get(), upper.get()); };
   launching.disk = disk->get();
   launching.root_layer = root.get();
   launching.over_root = over.get();
@@ -900,6 +1010,88 @@ void spawner::charge_logs(const request& wanted) {
   if (alive(wanted.slot) != nullptr)
     why = disks_->charge(wanted.slot, wanted.name) ? 0 : errno;
   tell(event::charged, wanted.slot, why);
+}
+
+void spawner::tell_of_snapshot(event what, const request& wanted, int error, std::string_view text,
+                               bool more) {
+  notice said{};
+  said.what = what;
+  said.slot = wanted.slot;
+  said.name = wanted.name;
+  said.error = error;
+  said.flags = more ? 1 : 0;
+  send(said, text, {});
+}
+
+namespace {
+
+int number_of(const error& why) {
+  switch (why.code) {
+    case errc::already_exists: return EEXIST;
+    case errc::not_found: return ESRCH;
+    case errc::disk_full: return ENOSPC;
+    default: return EIO;
+  }
+}
+
+} // namespace
+
+void spawner::flush_disk(const request& wanted) {
+  constexpr auto answer = event::disk_flushed;
+  if (alive(wanted.slot) == nullptr)
+    return tell_of_snapshot(answer, wanted, ESRCH);
+  auto copy = disks_->copy(wanted.slot, wanted.snapshot);
+  if (!copy)
+    return tell_of_snapshot(answer, wanted, number_of(copy.reason()));
+  const bool taken = flushes_.add(
+    [this, wanted, way = std::shared_ptr<disk_copy>{std::move(*copy)}]() -> disk_jobs::finish {
+      const auto flushed = way->flush();
+      if (!flushed)
+        log::error("spawner.disk_not_flushed",
+                   {{"slot", wanted.slot}, {"reason", flushed.reason().message}});
+      return [this, wanted, error = flushed ? 0 : number_of(flushed.reason())] {
+        tell_of_snapshot(answer, wanted, error);
+      };
+    });
+  if (!taken)
+    tell_of_snapshot(answer, wanted, EAGAIN);
+}
+
+/// Whatever becomes of the sandbox meanwhile: its disk is open.
+void spawner::take_snapshot(const request& wanted) {
+  constexpr auto answer = event::snapshot_taken;
+  if (alive(wanted.slot) == nullptr)
+    return tell_of_snapshot(answer, wanted, ESRCH);
+  auto copy = disks_->copy(wanted.slot, wanted.snapshot);
+  if (!copy)
+    return tell_of_snapshot(answer, wanted, number_of(copy.reason()));
+  const bool taken = commits_.add(
+    [this, wanted, way = std::shared_ptr<disk_copy>{std::move(*copy)}]() -> disk_jobs::finish {
+      const auto bytes = way->take();
+      if (!bytes)
+        log::error("spawner.no_snapshot",
+                   {{"slot", wanted.slot}, {"reason", bytes.reason().message}});
+      return [this, wanted, bytes] {
+        bytes ? tell_of_snapshot(answer, wanted, 0, std::to_string(*bytes))
+              : tell_of_snapshot(answer, wanted, number_of(bytes.reason()));
+      };
+    });
+  if (!taken)
+    tell_of_snapshot(answer, wanted, EAGAIN);
+}
+
+void spawner::drop_snapshot(const request& wanted) {
+  tell_of_snapshot(event::snapshot_dropped, wanted,
+                   disks_->drop_snapshot(wanted.snapshot) ? 0 : EBUSY);
+}
+
+void spawner::list_snapshots(const request& wanted) {
+  const auto all = disks_->snapshots();
+  auto at = std::upper_bound(all.begin(), all.end(), std::string_view{wanted.snapshot});
+  std::string text;
+  for (; at != all.end() && text.size() + at->size() < max_said; ++at)
+    (text += *at) += '\0';
+  tell_of_snapshot(event::snapshots, wanted, 0, text, at != all.end());
 }
 
 void spawner::open_sockets(const request& wanted) {
@@ -1109,6 +1301,10 @@ int spawner::serve() {
         permission_is_over();
       } else if (fd == memory_.news()) {
         end_holders();
+      } else if (fd == flushes_.news()) {
+        flushes_.finish_done();
+      } else if (fd == commits_.news()) {
+        commits_.finish_done();
       } else {
         mounts_.readable(fd);
       }
@@ -1124,7 +1320,7 @@ int spawner::serve() {
     turns_without_create = count == 0 ? turns_at_most : turns_without_create + 1;
     if (turns_without_create >= turns_at_most && create_next())
       turns_without_create = 0;
-    if (((ending_ && tenants_.empty()) || nobody_left()) && mounts_.hurry()) {
+    if (((ending_ && tenants_.empty() && forks_.empty()) || nobody_left()) && mounts_.hurry()) {
       leave();
       return 0;
     }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -255,6 +256,20 @@ public:
       return error{errc::sandbox_not_running, "it takes no more requests"};
     return unique_fd{};
   }
+  void take_snapshot(const std::string& name,
+                     std::function<void(result<runtime::disk_snapshot>)> on_taken) override {
+    taking.push_back({name, std::move(on_taken)});
+    if (!hold_snapshot)
+      finish_snapshots();
+  }
+  void finish_snapshots() {
+    for (auto& [name, tell] : std::exchange(taking, {})) {
+      if (!snapshot_error && snapshots)
+        snapshots->insert(name);
+      tell(snapshot_error ? result<runtime::disk_snapshot>{*snapshot_error}
+                          : result<runtime::disk_snapshot>{{4096, std::chrono::milliseconds{1}}});
+    }
+  }
   void name_user(const runtime::user_account& who,
                  std::function<void(result<void>)> on_named) override {
     accounts.push_back(who);
@@ -372,6 +387,11 @@ public:
   runtime::sandbox_user last_user{};   ///< Of the last file that was opened.
   std::vector<runtime::survivor> left; ///< By an earlier server.
   std::vector<std::uint64_t> taken, disowned;
+  using snapshot_teller = std::function<void(result<runtime::disk_snapshot>)>;
+  std::vector<std::pair<std::string, snapshot_teller>> taking;
+  std::shared_ptr<std::set<std::string>> snapshots; ///< The engine's.
+  std::optional<error> snapshot_error;
+  bool hold_snapshot = false;                  ///< Until finish_snapshots().
   std::vector<runtime::user_account> accounts; ///< That were named, in their order.
   std::optional<error> name_error;
   bool hold_name = false; ///< Until the test answers.
@@ -433,6 +453,7 @@ public:
   void create(runtime::sandbox_spec spec, runtime::sandbox_listener listener) override {
     creations.push_back({std::move(spec), std::move(listener)});
     creations.back().place->hold_name = holds_names;
+    creations.back().place->snapshots = snapshots;
     if (ready_at_once)
       creations.back().ready();
   }
@@ -457,8 +478,17 @@ public:
     disowned.push_back(name);
     on_gone();
   }
+  void drop_snapshot(const std::string& name,
+                     std::function<void(result<void>)> on_dropped) override {
+    snapshots->erase(name);
+    on_dropped({});
+  }
+  void list_snapshots(std::function<void(result<std::vector<std::string>>)> tell) override {
+    tell(std::vector<std::string>{snapshots->begin(), snapshots->end()});
+  }
   std::vector<std::string> ailments() const override { return {}; }
 
+  std::shared_ptr<std::set<std::string>> snapshots = std::make_shared<std::set<std::string>>();
   std::map<std::string, std::shared_ptr<fake_sandbox>> left; ///< By an earlier server.
   std::vector<creation> adoptions;
   std::vector<std::string> disowned;

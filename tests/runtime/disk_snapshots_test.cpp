@@ -1,0 +1,173 @@
+// Snapshots of the disks of real sandboxes, and sandboxes that begin with them. Needs root.
+#include "tests/support/catch.hpp"
+#include "tests/support/events.hpp"
+#include "tests/support/live_node.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <future>
+#include <iostream>
+
+using namespace insula;
+using namespace insula::runtime;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+using names = std::vector<std::string>;
+
+result<disk_snapshot> take(sandbox& of, const std::string& name) {
+  std::promise<result<disk_snapshot>> told;
+  of.take_snapshot(name, [&](const result<disk_snapshot>& got) { told.set_value(got); });
+  return told.get_future().get();
+}
+result<void> drop(live_node& node, const std::string& name) {
+  std::promise<result<void>> told;
+  node.engine().drop_snapshot(name, [&](const result<void>& got) { told.set_value(got); });
+  return told.get_future().get();
+}
+names all_of(live_node& node) {
+  std::promise<result<names>> told;
+  node.engine().list_snapshots([&](const result<names>& got) { told.set_value(got); });
+  const auto all = told.get_future().get();
+  REQUIRE(all);
+  return *all;
+}
+sandbox_spec from(live_node& node, const std::string& snapshot) {
+  auto spec = node.spec();
+  spec.disk_from = snapshot;
+  return spec;
+}
+
+} // namespace
+
+TEST_CASE("a sandbox begins with the disk that another one had", "[runtime][snapshots]") {
+  live_node node;
+  {
+    live_sandbox box{node};
+    CHECK(box
+            .run("echo mine > file; mkdir -p d/empty; ln -s file link; ln file other; mkfifo f; "
+                 "chmod 640 file; touch -d @1000000000 d; setfattr -n user.note -v word file "
+                 "2>/dev/null; truncate -s 1G holes; rm -rf /usr/share/doc 2>/dev/null; true")
+            .exited(0));
+    CHECK(box
+            .run("echo root > /etc/own; chown 5:6 /etc/own; chmod 4711 /etc/own; rm /etc/hostname "
+                 "/etc/issue; rm -rf /usr/share/zoneinfo; echo new > /usr/local/bin/tool",
+                 {0, 0})
+            .exited(0));
+    auto writer = box.start("i=0; while :; do echo $((i += 1)) >> log; done");
+    REQUIRE(writer.started());
+    const auto made = take(*box, "one");
+    REQUIRE(made);
+    CHECK(made->bytes > 0);
+    CHECK(made->stood_still > 0ns);
+    CHECK_FALSE((*box).stands_still());
+    CHECK(box.run("l=$(wc -l < log); sleep 0.2; [ $(wc -l < log) -gt $l ]").exited(0));
+    CHECK(take(*box, "one").reason().code == errc::already_exists);
+    box.run("echo changed > file; rm link");
+    writer.process().signal(9);
+  }
+  CHECK(all_of(node) == names{"one"});
+
+  live_sandbox fork{node, from(node, "one")}, other{node, from(node, "one")};
+  CHECK(fork
+          .run("cat file; readlink link; stat -c '%a %h' file other; stat -c '%F %Y' f d/empty/..; "
+               "stat -c %s holes; du -k holes | cut -f1")
+          .out.starts_with("mine\nfile\n640 2\n640 2\nfifo "));
+  CHECK(fork
+          .run("stat -c '%a %u %g' /etc/own; ls /etc/issue /usr/share/zoneinfo 2>&1 | grep -c "
+               "'No such'; cat /usr/local/bin/tool")
+          .out == "4711 5 6\n2\nnew\n");
+  CHECK(fork.run("pgrep -x sleep; tail -n 1 log | grep -c '^[0-9]*$'").out == "1\n");
+  fork.run("echo fork > file; rm -rf d");
+  CHECK(other.run("cat file; ls d").out == "mine\nempty\n");
+
+  INFO("a fork of a fork, of a snapshot that is gone by then");
+  REQUIRE(take(*fork, "two"));
+  CHECK(drop(node, "one"));
+  CHECK(drop(node, "one"));
+  fork.destroy();
+  live_sandbox third{node, from(node, "two")};
+  CHECK(
+    third.run("cat file; readlink link; stat -c %a /etc/own; ls d 2>&1 | grep -c 'No such'").out ==
+    "fork\nfile\n4711\n1\n");
+  CHECK(other.run("cat file").out == "mine\n");
+  CHECK(drop(node, "two"));
+  CHECK(all_of(node).empty());
+}
+
+TEST_CASE("snapshots outlive server, spawner and a kill of both", "[runtime][snapshots]") {
+  live_node node;
+  {
+    live_sandbox box{node};
+    box.run("echo kept > file");
+    REQUIRE(take(*box, "kept"));
+    box.run("echo lost > file");
+  }
+  SECTION("in order") {
+    node.shut_down();
+  }
+  SECTION("by kill -9") {
+    ::kill(node.spawner(), SIGKILL);
+    CHECK(eventually([&] { return node.agents().empty(); }));
+    node.drop_server();
+  }
+  node.serve();
+  CHECK(all_of(node) == names{"kept"});
+  live_sandbox again{node, from(node, "kept")};
+  CHECK(again.run("cat file").out == "kept\n");
+  CHECK(drop(node, "kept"));
+}
+
+TEST_CASE("a snapshot of one that stands still leaves it so", "[runtime][snapshots]") {
+  live_sandbox box{shared_node()};
+  box.run("echo a > file");
+  std::promise<bool> still;
+  (*box).freeze([&](bool is) { still.set_value(is); });
+  REQUIRE(still.get_future().get());
+  REQUIRE(take(*box, "still"));
+  CHECK((*box).stands_still());
+  REQUIRE((*box).thaw());
+  CHECK(box.run("cat file").out == "a\n");
+  CHECK(drop(shared_node(), "still"));
+}
+
+TEST_CASE("two snapshots at once are both taken, and one of what ends is taken or refused",
+          "[runtime][snapshots]") {
+  live_sandbox box{shared_node()};
+  box.run("head -c 20M /dev/urandom > file; md5sum file > sum");
+  events<result<disk_snapshot>> told;
+  for (const auto* name : {"a", "b", "c"})
+    (*box).take_snapshot(name, [&](const result<disk_snapshot>& got) { told.tell(got); });
+  for (int i = 0; i < 3; ++i)
+    CHECK(told.next(30s));
+  for (const auto* name : {"a", "c"}) {
+    live_sandbox fork{shared_node(), from(shared_node(), name)};
+    CHECK(fork.run("md5sum -c sum").exited(0));
+  }
+  (*box).take_snapshot("late", [&](const result<disk_snapshot>& got) { told.tell(got); });
+  box.destroy();
+  const auto late = told.next(30s);
+  const auto all = all_of(shared_node());
+  CHECK(std::count(all.begin(), all.end(), "late") == (late ? 1 : 0));
+  for (const auto& each : all)
+    CHECK(drop(shared_node(), each));
+  CHECK(take(*box, "later").reason().code == errc::sandbox_not_running);
+}
+
+TEST_CASE("a sandbox does not begin with what is no snapshot", "[runtime][snapshots]") {
+  auto& node = shared_node();
+  for (const std::string name : {"none", "../sb-1", "x/y"}) {
+    std::promise<error> told;
+    sandbox_listener heard;
+    heard.on_failed = [&](const error& why) { told.set_value(why); };
+    heard.on_ready = [](const auto&) {};
+    node.engine().create(from(node, name), heard);
+    CHECK(told.get_future().get().code == errc::launch_failed);
+  }
+  live_sandbox box{node};
+  for (const std::string name : {"", "A", "a/b", "..", "a b"})
+    CHECK_FALSE(take(*box, name));
+  CHECK(all_of(node).empty());
+}
