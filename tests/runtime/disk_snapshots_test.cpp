@@ -1,4 +1,5 @@
 // Snapshots of the disks of real sandboxes, and sandboxes that begin with them. Needs root.
+#include "tests/contract/snapshot_contract.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/events.hpp"
 #include "tests/support/live_node.hpp"
@@ -95,6 +96,26 @@ TEST_CASE("a sandbox begins with the disk that another one had", "[runtime][snap
   CHECK(other.run("cat file").out == "mine\n");
   CHECK(drop(node, "two"));
   CHECK(all_of(node).empty());
+}
+
+TEST_CASE("the engine has snapshots as its contract says", "[runtime][snapshots]") {
+  live_node node;
+  std::vector<std::unique_ptr<live_sandbox>> all;
+  check_snapshot_contract(
+    node.engine(),
+    [&](const std::string& disk_from) -> std::shared_ptr<sandbox> {
+      try {
+        return all.emplace_back(std::make_unique<live_sandbox>(node, from(node, disk_from)))
+          ->handle();
+      } catch (const std::runtime_error&) {
+        return nullptr;
+      }
+    },
+    [&](const std::shared_ptr<sandbox>& which) {
+      for (auto& each : all)
+        if (each->handle() == which)
+          each->destroy();
+    });
 }
 
 TEST_CASE("snapshots outlive server, spawner and a kill of both", "[runtime][snapshots]") {

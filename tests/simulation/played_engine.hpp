@@ -51,6 +51,7 @@ public:
       if (world_.chance(0.03))
         return listener.on_failed({errc::launch_failed, "it did not start"});
       const auto made = std::make_shared<test::fake_sandbox>();
+      made->snapshots = snapshots_;
       places_[name] = made;
       listener.on_ready(made);
     });
@@ -67,6 +68,20 @@ public:
     places_.erase(name);
     on_gone();
   }
+  /// They take their time, as all that waits for a disk.
+  void drop_snapshot(const std::string& name,
+                     std::function<void(result<void>)> on_dropped) override {
+    world_.after(world_.between(0ms, 20ms),
+                 [snapshots = snapshots_, name, tell = std::move(on_dropped)] {
+                   snapshots->erase(name);
+                   tell({});
+                 });
+  }
+  void list_snapshots(std::function<void(result<std::vector<std::string>>)> tell) override {
+    world_.after(world_.between(0ms, 20ms), [snapshots = snapshots_, tell = std::move(tell)] {
+      tell(std::vector<std::string>{snapshots->begin(), snapshots->end()});
+    });
+  }
   std::vector<std::string> ailments() const override { return {}; }
 
 private:
@@ -74,6 +89,7 @@ private:
   std::uint64_t server_ = 0;
   std::map<std::string, std::shared_ptr<test::fake_sandbox>> places_;
   std::set<std::string> left_;
+  std::shared_ptr<std::set<std::string>> snapshots_ = std::make_shared<std::set<std::string>>();
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 

@@ -264,10 +264,14 @@ public:
   }
   void finish_snapshots() {
     for (auto& [name, tell] : std::exchange(taking, {})) {
-      if (!snapshot_error && snapshots)
-        snapshots->insert(name);
-      tell(snapshot_error ? result<runtime::disk_snapshot>{*snapshot_error}
-                          : result<runtime::disk_snapshot>{{4096, std::chrono::milliseconds{1}}});
+      if (snapshot_error)
+        tell(*snapshot_error);
+      else if (over)
+        tell(error{errc::sandbox_not_running, "it has ended"});
+      else if (!snapshots->insert(name).second)
+        tell(error{errc::already_exists, "there is such a snapshot"});
+      else
+        tell(runtime::disk_snapshot{4096, std::chrono::milliseconds{1}});
     }
   }
   void name_user(const runtime::user_account& who,
@@ -454,6 +458,9 @@ public:
     creations.push_back({std::move(spec), std::move(listener)});
     creations.back().place->hold_name = holds_names;
     creations.back().place->snapshots = snapshots;
+    if (const auto& from = creations.back().spec.disk_from;
+        !from.empty() && !snapshots->contains(from))
+      return creations.back().fail("there is no snapshot " + from);
     if (ready_at_once)
       creations.back().ready();
   }

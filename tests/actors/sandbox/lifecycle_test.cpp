@@ -1,6 +1,7 @@
 // The parts that start a sandbox, keep it, and end it, without an actor system.
 #include "tests/actors/fake_workspaces.hpp"
 #include "tests/actors/sandbox/fake_core.hpp"
+#include "tests/contract/snapshot_contract.hpp"
 
 using namespace insula;
 using namespace insula::test;
@@ -403,4 +404,26 @@ TEST_CASE("what an earlier server has left is taken over, and ended if nobody wo
   CHECK(box.terminals.size() == 1);
   CHECK(box.status().sessions == 1);
   CHECK(box.status().terminals == 1);
+}
+
+TEST_CASE("the engine that is played has snapshots as the real one has", "[parts][snapshots]") {
+  fake_engine engine;
+  check_snapshot_contract(
+    engine,
+    [&](const std::string& from) {
+      std::shared_ptr<runtime::sandbox> made;
+      runtime::sandbox_listener heard;
+      heard.on_ready = [&](const auto& is) { made = is; };
+      heard.on_failed = [](const error&) {};
+      heard.on_ended = [] {};
+      runtime::sandbox_spec spec;
+      spec.disk_from = from;
+      engine.create(std::move(spec), std::move(heard));
+      return made;
+    },
+    [&](const std::shared_ptr<runtime::sandbox>& which) {
+      for (auto& each : engine.creations)
+        if (each.place == which)
+          each.end();
+    });
 }
