@@ -352,11 +352,41 @@ TEST_CASE("what is asked of slots that nobody has changes nothing", "[runtime][h
   n.send(at(spawner_op::hold), "label", {0});
   n.send(at(spawner_op::release));
   n.send(at(spawner_op::adopt));
-  for (const auto what : {0u, 14u, 55u, 1u << 31, ~0u})
+  const auto of_disk = [&](spawner_op what, const std::string& name) {
+    auto wanted = at(what);
+    name.copy(wanted.snapshot, sizeof wanted.snapshot - 1);
+    return n.ask(wanted);
+  };
+  CHECK(of_disk(spawner_op::flush_disk, "name").error == ESRCH);
+  CHECK(of_disk(spawner_op::take_snapshot, "name").error == ESRCH);
+  CHECK(of_disk(spawner_op::drop_snapshot, "name").error == 0);
+  for (const auto what : {0u, 18u, 55u, 1u << 31, ~0u})
     n.send(n.request(static_cast<spawner_op>(what), other_slot), "text");
   CHECK(works(agent));
   n.ask(n.request(spawner_op::destroy, other_slot));
   n.makes_sandboxes();
+}
+
+TEST_CASE("a snapshot's name leads to no other volume", "[runtime][hostile]") {
+  hostile_server n;
+  const auto agent = n.make(other_slot);
+  for (const std::string name : {"", ".", "..", "../sb-1001", "/etc", "sb_1", "A", "a b"}) {
+    CAPTURE(name);
+    for (const auto what :
+         {spawner_op::flush_disk, spawner_op::take_snapshot, spawner_op::drop_snapshot}) {
+      auto wanted = n.request(what, other_slot);
+      name.copy(wanted.snapshot, sizeof wanted.snapshot - 1);
+      CHECK(n.ask(wanted).error == EINVAL);
+    }
+    auto wanted = n.request(spawner_op::create, empty_slot);
+    name.copy(wanted.snapshot, sizeof wanted.snapshot - 1);
+    if (!name.empty())
+      CHECK(is_refused(n.ask(wanted), spawner_event::create_failed, EINVAL));
+  }
+  auto wanted = n.request(spawner_op::create, empty_slot);
+  std::memset(wanted.snapshot, 'a', sizeof wanted.snapshot); // Without an end.
+  n.send(wanted);
+  n.is_hung_up_on();
 }
 
 TEST_CASE("more descriptors, or more of a label, than are kept is not kept", "[runtime][hostile]") {
