@@ -76,12 +76,12 @@ public:
   void when_done(std::function<void()> then);
 
 private:
-  struct file {
+  struct log_file {
     std::uint64_t bytes = 0;
     std::uint64_t age = 0; ///< Of two files the one that was kept first has the smaller one.
   };
   struct owned {
-    std::map<std::string, file> files;
+    std::map<std::string, log_file> files;
     std::uint64_t bytes = 0;
   };
   using owner_map = std::map<std::string, owned>;

@@ -745,7 +745,7 @@ void spawner::make_disk(const request& wanted) {
 }
 
 void spawner::disk_is_made(std::uint32_t slot, result<unique_fd> made) {
-  const auto [wanted, unwanted] = std::move(forks_.extract(slot).mapped());
+  const auto [wanted, unwanted] = forks_.extract(slot).mapped();
   if (!made) {
     log::error(
       "spawner.create_failed",

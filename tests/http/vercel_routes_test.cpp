@@ -6,9 +6,11 @@
 #include "tests/support/catch.hpp"
 
 #include <algorithm>
+#include <chrono>
 
 using namespace insula;
 using namespace insula::test;
+using namespace std::chrono_literals;
 
 namespace {
 

@@ -64,9 +64,9 @@ using reader = std::shared_ptr<kept_logs::reader>;
 
 /// A directory of logs, with whatever is asked of it answered at once.
 struct place {
-  explicit place(kept_logs::ceilings most = {64 * MiB, 64 * MiB}, std::string at = {})
+  explicit place(kept_logs::ceilings ceilings = {64 * MiB, 64 * MiB}, std::string at = {})
       : path(at.empty() ? directory.path().string() : std::move(at))
-      , most(most) {
+      , most(ceilings) {
     open();
   }
   void open(const kept_logs::known_keys& known = [](const std::string&) { return std::nullopt; }) {

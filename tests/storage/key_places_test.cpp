@@ -1,6 +1,7 @@
 #include "storage/key_places.hpp"
 #include "tests/support/catch.hpp"
 
+#include <optional>
 #include <vector>
 
 using namespace insula;
