@@ -1926,6 +1926,8 @@ bool native_sandbox::stands_still() const {
 
 // ---- Snapshots
 
+static_assert(max_snapshot_name == spawner::max_snapshot_name);
+
 namespace {
 
 const error no_snapshots{errc::io_failed, "the sandboxes of an earlier version keep its spawner, "

@@ -729,7 +729,7 @@ namespace {
 /// Of what was asked about a snapshot. None: it worked.
 std::optional<error> snapshot_failure(const spawner::notice* said) {
   if (said == nullptr)
-    return error{errc::io_failed, "the spawner is gone"};
+    return error{errc::io_failed, "the spawner takes no such request, or is gone"};
   if (static_cast<spawner::launch_step>(said->step) == spawner::launch_step::epoch)
     return not_held;
   switch (said->error) {

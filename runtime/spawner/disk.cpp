@@ -57,7 +57,9 @@ bool make_overlay_directories(int directory) {
   return true;
 }
 
-int run(const char* const* argv) {
+/// Where nobody else waits for children, answers the exit status. `out`: a descriptor; -1: nobody
+/// reads what it says. Below 0: it has not run, or was killed.
+int run(const char* const* argv, int out = -1) {
   pid_t child = 0;
   int status = 0;
   static const char* environment[] = {"PATH=/usr/sbin:/usr/bin:/sbin:/bin", nullptr};
@@ -65,6 +67,8 @@ int run(const char* const* argv) {
   ::posix_spawn_file_actions_init(&quiet);
   for (const int stream : {0, 1, 2})
     ::posix_spawn_file_actions_addopen(&quiet, stream, "/dev/null", O_RDWR, 0);
+  if (out >= 0)
+    ::posix_spawn_file_actions_adddup2(&quiet, out, 1);
   const int failed_to_start = ::posix_spawnp(
     &child, argv[0], &quiet, nullptr, const_cast<char**>(argv), const_cast<char**>(environment));
   ::posix_spawn_file_actions_destroy(&quiet);
@@ -400,7 +404,26 @@ private:
   std::deque<std::uint64_t> retired_;
 };
 
-/// All bytes, by `cp`, while the sandbox stands still.
+/// Copies u and uu of a disk, or of a snapshot. What has become of that is told by a pipe: the
+/// spawner's loop, on another thread, takes the ends of all children.
+bool copy_files(const std::string& from, const std::string& to) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0)
+    return false;
+  const unique_fd said{ends[0]};
+  unique_fd says{ends[1]};
+  constexpr const char* script = "cp -a -- \"$1/u\" \"$1/uu\" \"$2\" && echo whole";
+  const char* const argv[] = {"sh", "-c", script, "sh", from.c_str(), to.c_str(), nullptr};
+  const bool began = run(argv, says.get()) >= 0;
+  says.reset();
+  std::string all;
+  char bytes[16];
+  for (ssize_t n = 0; began && (n = ::read(said.get(), bytes, sizeof bytes)) > 0;)
+    all.append(bytes, static_cast<std::size_t>(n));
+  return all == "whole\n";
+}
+
+/// All bytes, while the sandbox stands still.
 class tmpfs_copy final : public disk_copy {
 public:
   tmpfs_copy(std::string from, std::string to)
@@ -416,11 +439,12 @@ public:
     const auto in_place = [this] {
       if (::mount("insula", to_.c_str(), "tmpfs", MS_NOSUID | MS_NODEV, "mode=755") != 0)
         return false;
-      const auto u = from_ + "/u", uu = from_ + "/uu";
-      const char* const argv[] = {"cp", "-a", "--", u.c_str(), uu.c_str(), to_.c_str(), nullptr};
-      errno = EIO;
-      return run(argv) == 0 && ::mount(nullptr, to_.c_str(), nullptr,
-                                       MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV, nullptr) == 0;
+      if (!copy_files(from_, to_)) {
+        errno = EIO;
+        return false;
+      }
+      return ::mount(nullptr, to_.c_str(), nullptr, MS_REMOUNT | MS_RDONLY | MS_NOSUID | MS_NODEV,
+                     nullptr) == 0;
     };
     if (in_place())
       return (has.f_blocks - has.f_bfree) * has.f_frsize;
@@ -485,9 +509,7 @@ public:
     auto made = create(slot, bytes);
     if (!made)
       return made;
-    const auto u = from + "/u", uu = from + "/uu";
-    const char* const argv[] = {"cp", "-a", "--", u.c_str(), uu.c_str(), to.c_str(), nullptr};
-    if (run(argv) == 0)
+    if (copy_files(from, to))
       return made;
     made->reset();
     destroy(slot);

@@ -22,7 +22,7 @@ bool disk_jobs::start() {
   return true;
 }
 
-disk_jobs::~disk_jobs() {
+void disk_jobs::end() {
   {
     const std::lock_guard hold{guard_};
     ends_ = true;

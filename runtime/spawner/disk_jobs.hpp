@@ -28,11 +28,13 @@ public:
   disk_jobs() = default;
   disk_jobs(const disk_jobs&) = delete;
   disk_jobs& operator=(const disk_jobs&) = delete;
-  /// Waits for the work that is under way; what waits is not done.
-  ~disk_jobs();
+  ~disk_jobs() { end(); }
 
   /// Once signals are blocked. False: errno says why.
   bool start();
+
+  /// Waits for the work that is under way; what waits is not done, and nothing follows any more.
+  void end();
 
   /// False: too much waits.
   bool add(work what);

@@ -1252,18 +1252,20 @@ void spawner::end_everything() {
 }
 
 /// Nothing lives any more: what was needed for it goes as well, so that no sandbox's bytes stay on
-/// the machine's disk, but for those of snapshots.
+/// the machine's disk, but for those of snapshots. An image that was not opened may have some.
 void spawner::leave() {
   gateway_.end();
   lists_.reset();
-  const bool keeps = disks_->keeps_snapshots() && !disks_->snapshots().empty();
+  flushes_.end(); // They use the disks.
+  commits_.end();
+  const bool is_empty = disks_ && disks_->keeps_snapshots() && disks_->snapshots().empty();
   disks_.reset();
   for (const char* each : {"/scratch", "/disk"}) {
     const auto path = given_.state_directory + each;
     ::umount2(path.c_str(), MNT_DETACH);
     ::rmdir(path.c_str());
   }
-  if (!keeps)
+  if (is_empty)
     ::unlink((given_.state_directory + "/disk.btrfs").c_str());
   cgroups_.leave();
   // Last: the next one begins when it does not find us any more.

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <iostream>
 
@@ -134,6 +136,18 @@ TEST_CASE("snapshots outlive server, spawner and a kill of both", "[runtime][sna
     CHECK(eventually([&] { return node.agents().empty(); }));
     node.drop_server();
   }
+  SECTION("and one that has its disks in memory") {
+    node.shut_down();
+    node.serve("tmpfs");
+    CHECK(all_of(node).empty());
+    node.shut_down();
+  }
+  SECTION("and one that cannot start") {
+    node.shut_down();
+    std::ofstream{node.state() + "/disk"} << "no directory";
+    CHECK_THROWS(node.serve());
+    REQUIRE(std::filesystem::remove(node.state() + "/disk"));
+  }
   node.serve();
   CHECK(all_of(node) == names{"kept"});
   live_sandbox again{node, from(node, "kept")};
@@ -191,4 +205,21 @@ TEST_CASE("a sandbox does not begin with what is no snapshot", "[runtime][snapsh
   for (const std::string name : {"", "A", "a/b", "..", "a b"})
     CHECK_FALSE(take(*box, name));
   CHECK(all_of(node).empty());
+}
+
+TEST_CASE("where disks are memory, a sandbox begins with all of a snapshot or not at all",
+          "[runtime][snapshots]") {
+  live_node node;
+  node.shut_down();
+  node.serve("tmpfs");
+  live_sandbox box{node};
+  box.run("head -c 20M /dev/urandom > file; md5sum file > sum");
+  REQUIRE(take(*box, "large"));
+  for (int i = 0; i < 10; ++i) {
+    auto spec = from(node, "large");
+    spec.limits.disk_bytes = 8u << 20;
+    CHECK_THROWS(live_sandbox{node, spec});
+  }
+  live_sandbox fork{node, from(node, "large")};
+  CHECK(fork.run("md5sum -c sum").exited(0));
 }

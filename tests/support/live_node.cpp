@@ -206,7 +206,7 @@ bool live_command::read(bool attached) {
 
 std::string live_command::says(const std::string& text) {
   while (so_far_.out.find(text) == std::string::npos)
-    if (!read(false))
+    if (!read(false) && so_far_.out.find(text) == std::string::npos) // Both may come at once.
       throw std::runtime_error("it ended without saying " + text + " but: " + so_far_.out +
                                so_far_.err);
   return so_far_.out;
@@ -336,12 +336,13 @@ live_node::~live_node() {
   }
 }
 
-void live_node::serve() {
+void live_node::serve(const std::string& disk) {
   if (engine_)
     earlier_.push_back(std::move(engine_));
   // A pool of its own size: a test's disk need not be sparse over the whole of the machine's.
   auto socket = connect_to_spawner({.state_directory = state_,
                                     .key = key_,
+                                    .disk = disk,
                                     .pool_bytes = 4ull << 30,
                                     .most_uncharged = most_uncharged_});
   if (!socket)

@@ -114,8 +114,8 @@ public:
   /// held any more.
   void drop_server() { engine_.reset(); }
   /// A server starts, after another or while the other's spawner lives. What the other gave may
-  /// still be held.
-  void serve();
+  /// still be held. `disk`: as of runtime::spawner_options.
+  void serve(const std::string& disk = "auto");
   void shut_down();
 
   pid_t spawner() const;
