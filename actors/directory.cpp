@@ -3,6 +3,8 @@
 #include "actors/protocol/errors.hpp"
 #include "actors/sandbox_groups.hpp"
 #include "actors/sandbox_list.hpp"
+#include "actors/snapshots/snapshot.hpp"
+#include "actors/snapshots/snapshot_record.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 
@@ -178,6 +180,49 @@ void ring(directory_pointer self, const object_name& name, alarm_due due,
             forget(self, name, which);
             ring(self, name, std::move(due), std::move(reply), true);
           });
+}
+
+/// Passes what is asked of a snapshot on to its activation.
+template <class Answer, class Message>
+void pass_on(directory_pointer self, const std::string& id, Message asked,
+             caf::typed_response_promise<Answer> reply, bool again = false) {
+  const object_name name{std::string{snapshots::kind}, id};
+  auto& mine = activate(self, name);
+  if (mine.deleting)
+    return static_cast<void>(
+      reply.deliver(to_caf({errc::node_unreachable, "it goes on at another node"})));
+  self->request(caf::actor_cast<snapshot_object_actor>(mine.actor), caf::infinite, asked)
+    .then([reply](const Answer& told) mutable { reply.deliver(told); },
+          [=, which = mine.actor.address()](caf::error& why) mutable {
+            if (again || !came_too_late(why))
+              return static_cast<void>(reply.deliver(std::move(why)));
+            forget(self, name, which);
+            pass_on(self, id, std::move(asked), std::move(reply), true);
+          });
+}
+
+/// The handler of a message for a snapshot.
+template <class Message, class Answer = snapshot_description>
+auto of_snapshot(directory_pointer self, std::string Message::*id) {
+  return [self, id](const Message& asked) -> caf::result<Answer> {
+    if (!sandbox_id::parse(asked.*id) || !self->state.kinds.contains(snapshots::kind))
+      return to_caf({errc::not_found, "Snapshot " + asked.*id + " not found."});
+    auto reply = self->make_response_promise<Answer>();
+    pass_on<Answer>(self, asked.*id, asked, reply);
+    return reply;
+  };
+}
+
+void list_page(directory_pointer self, const list_snapshots& wanted, const snapshots::listed& range,
+               caf::typed_response_promise<snapshot_page> reply) {
+  self
+    ->request(self->state.options->keep->finder, caf::infinite,
+              scan_marks{range.mark, range.after, wanted.limit})
+    .then(
+      [reply, wanted](const storage::mark_page& found) mutable {
+        reply.deliver(snapshots::page_of(wanted, found));
+      },
+      [reply](caf::error& why) mutable { reply.deliver(std::move(why)); });
 }
 
 void take_answer(directory_pointer self, activation& from, sandbox_status* said);
@@ -401,7 +446,7 @@ std::optional<error> check_limit(std::uint32_t limit) {
   if (limit > 0 && limit <= limits::list_page_sandboxes)
     return std::nullopt;
   return error{errc::invalid_request,
-               "a page has 1 to " + std::to_string(limits::list_page_sandboxes) + " sandboxes"};
+               "a page has 1 to " + std::to_string(limits::list_page_sandboxes) + " entries"};
 }
 
 /// Connections that are open go on being served: what was used after its snapshot, while others had
@@ -437,6 +482,7 @@ directory_impl::behavior_type directory(directory_pointer self,
                                         std::shared_ptr<const sandbox_options> options,
                                         object_kinds kinds) {
   self->count_mailbox(options->figures->directories);
+  options->objects->set(self->address());
   self->state.options = std::move(options);
   self->state.kinds = std::move(kinds);
   // One that hibernates says nothing; any other end is a bug, but its id must go on working.
@@ -451,6 +497,27 @@ directory_impl::behavior_type directory(directory_pointer self,
     forget(self, name, down.source);
   });
   return {
+    [self](const define_snapshot& asked) -> caf::result<snapshot_description> {
+      if (!sandbox_id::parse(asked.is.id) || !self->state.kinds.contains(snapshots::kind))
+        return to_caf({errc::invalid_request, "the node keeps no snapshots of disks"});
+      auto reply = self->make_response_promise<snapshot_description>();
+      pass_on<snapshot_description>(self, asked.is.id, asked, reply);
+      return reply;
+    },
+    of_snapshot(self, &find_snapshot::id),
+    of_snapshot(self, &hold_snapshot::id),
+    of_snapshot<release_snapshot, caf::ok_atom>(self, &release_snapshot::id),
+    of_snapshot(self, &delete_snapshot::id),
+    [self](const list_snapshots& wanted) -> caf::result<snapshot_page> {
+      if (auto wrong = check_limit(wanted.limit))
+        return to_caf(*wrong);
+      const auto range = snapshots::range_of(wanted);
+      if (!range)
+        return to_caf(range.reason());
+      auto reply = self->make_response_promise<snapshot_page>();
+      list_page(self, wanted, *range, reply);
+      return reply;
+    },
     [self](find_atom, const std::string& text,
            request_context& context) -> caf::result<sandbox_actor> {
       const auto id = sandbox_id::parse(text);

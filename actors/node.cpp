@@ -2,6 +2,8 @@
 
 #include "actors/alarms.hpp"
 #include "actors/protocol/errors.hpp"
+#include "actors/snapshots/snapshot.hpp"
+#include "actors/snapshots/sweep.hpp"
 #include "base/log.hpp"
 
 #include <caf/all.hpp>
@@ -88,8 +90,13 @@ node::node(caf::actor_system& system, storage::store& cluster, storage::store& l
   options.pool = spawn_pool_of(system, options);
   pool_ = options.pool;
   caf::anon_send(pool_, prime_pool{warm});
-  const auto directory = spawn_directory(
-    system, std::make_shared<const sandbox_options>(std::move(options)), std::move(kinds));
+  const auto shared = std::make_shared<const sandbox_options>(std::move(options));
+  const bool is_alone = !shared->ours; // Else the bytes would have to go to other nodes.
+  if (is_alone)
+    kinds.merge(snapshot_kind(shared));
+  const auto directory = spawn_directory(system, shared, std::move(kinds));
+  if (is_alone)
+    snapshots::sweep(system, shared, directory);
   adopt_all(*engine, directory);
   caf::anon_send(alarms_, wake_by_atom::value, caf::actor_cast<caf::actor>(directory));
   directory_ = directory;

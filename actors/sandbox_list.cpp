@@ -1,6 +1,7 @@
 #include "actors/sandbox_list.hpp"
 
 #include "actors/record_keys.hpp"
+#include "actors/record_text.hpp"
 #include "actors/run_record.hpp"
 #include "base/log.hpp"
 
@@ -38,33 +39,6 @@ std::string digits_of(std::int64_t number) {
 /// Of the record with that text as its created_key.
 std::string line_key(std::string_view created) {
   return std::string{sandbox_list} + newest_first(number_in(created).value_or(0));
-}
-
-// ---- A line's text: "<key> <bytes of the value>\n<value>\n" for each.
-
-std::string to_text(const record_entries& told) {
-  std::string text;
-  for (const auto& [key, value] : told)
-    text += key + ' ' + std::to_string(value.size()) + '\n' + value + '\n';
-  return text;
-}
-
-/// As far as it makes sense.
-record_entries from_text(std::string_view text) {
-  record_entries told;
-  while (!text.empty()) {
-    const auto blank = text.find(' ');
-    const auto line = text.find('\n');
-    std::size_t size = 0;
-    if (line == std::string_view::npos || blank > line ||
-        std::from_chars(text.data() + blank + 1, text.data() + line, size).ptr !=
-          text.data() + line ||
-        size >= text.size() - line - 1)
-      return told;
-    told.emplace(text.substr(0, blank), text.substr(line + 1, size));
-    text.remove_prefix(line + size + 2);
-  }
-  return told;
 }
 
 } // namespace

@@ -480,6 +480,31 @@ inline constexpr std::chrono::seconds last_snapshots_patience{120};
 inline constexpr std::chrono::hours snapshot_garbage_age{48};
 inline constexpr std::chrono::hours snapshot_sweep_pause{6};
 
+/// Of a snapshot of a whole disk: what its caller says of it, the sandboxes that stand on it, and
+/// how many of one sandbox are taken at once.
+inline constexpr std::size_t snapshot_name_bytes = 256;
+inline constexpr std::size_t snapshot_labels_bytes = 4u << 10;
+inline constexpr std::size_t snapshot_sandboxes = 10'000;
+inline constexpr std::size_t snapshots_at_once = 8;
+
+/// Siblings that one request makes.
+inline constexpr std::size_t forks_at_once = 100;
+
+/// A snapshot for forks is nobody's after so long.
+inline constexpr std::chrono::milliseconds fork_snapshot_kept = 10min;
+
+/// What a deleted snapshot had is freed: tried again if that fails; and it is looked whether those
+/// that stood on it do so, unless they have come so lately that their records may not say so yet.
+inline constexpr std::chrono::milliseconds snapshot_free_again = 1min;
+inline constexpr std::chrono::milliseconds snapshot_look_again = 1h;
+inline constexpr std::chrono::milliseconds snapshot_hold_settles = 10min;
+
+/// So long it is known of a deleted snapshot that it was there; longer if others came from it.
+inline constexpr std::chrono::milliseconds deleted_snapshots_kept = 24h * 30;
+
+/// The object of a snapshot of which nothing was asked for so long ends.
+inline constexpr std::chrono::seconds snapshot_rests_after{2};
+
 /// An object of a blob store that is read into memory.
 inline constexpr std::size_t blob_bytes = 17u << 20;
 

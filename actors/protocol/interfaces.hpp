@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/protocol/messages.hpp"
+#include "actors/protocol/snapshots.hpp"
 
 #include <caf/typed_actor.hpp>
 
@@ -173,6 +174,17 @@ using sandbox_runs = caf::typed_actor<
   // Errors: not_found, run_over, invalid_request (it would be more than it may have).
   caf::replies_to<extend_run>::with<run_report>>;
 
+/// Its whole disk, as it is now and as it was.
+using sandbox_disk = caf::typed_actor<
+  // Answers when the snapshot is durable. Errors: not_found (there is no such sandbox),
+  // invalid_request (its words are too long), limit_reached (so many are being taken), disk_full,
+  // io_failed, sandbox_not_running, store_failed.
+  caf::replies_to<take_snapshot>::with<snapshot_description>,
+  // Answers when it runs from there. Errors: not_found (no such sandbox, or snapshot),
+  // invalid_request (the snapshot is of another one's disk, or the sandbox is paused),
+  // launch_failed, sandbox_not_running, store_failed, disk_full.
+  caf::replies_to<roll_back>::with<sandbox_description>>;
+
 /// The sandbox as a whole: what is said of it, its start, its pause and its end.
 using sandbox_itself = caf::typed_actor<
   // Durable when answered. Errors: already_exists, not_found (there is no such image),
@@ -199,10 +211,28 @@ using sandbox_itself = caf::typed_actor<
 /// deadline_exceeded after limits::pause_patience. Each question says for which request from
 /// outside it is.
 using sandbox_actor = sandbox_commands::extend_with<sandbox_shells, sandbox_files, sandbox_network,
-                                                    sandbox_runs, sandbox_itself>;
+                                                    sandbox_runs, sandbox_disk, sandbox_itself>;
 
-/// From a sandbox's id to its actor.
-using directory_actor = caf::typed_actor<
+/// Snapshots of whole disks, each of which is an object of its own. Errors of all: invalid_request
+/// (no snapshot has such an id), and those of storage::store and of the lease.
+using snapshot_directory = caf::typed_actor<
+  // Durable when answered. Errors: already_exists.
+  caf::replies_to<define_snapshot>::with<snapshot_description>,
+  // Errors: not_found.
+  caf::replies_to<find_snapshot>::with<snapshot_description>,
+  // Durable when answered. Errors: not_found (it was deleted, too), limit_reached.
+  caf::replies_to<hold_snapshot>::with<snapshot_description>,
+  // Of one that is not held nothing happens.
+  caf::replies_to<release_snapshot>::with<caf::ok_atom>,
+  // Durable when answered; its bytes are gone then, unless a sandbox stands on them. Errors:
+  // not_found (it was deleted before, too).
+  caf::replies_to<delete_snapshot>::with<snapshot_description>,
+  // Reads no more of the store than the page has. Errors: invalid_request (no such place, or the
+  // limit).
+  caf::replies_to<list_snapshots>::with<snapshot_page>>;
+
+/// From the id of a sandbox, or of a snapshot, to its actor.
+using directory_actor = snapshot_directory::extend<
   // The activation of this id, made on first use and with its sandbox running: what find_atom of
   // sandbox_actor promises, and its errors.
   caf::replies_to<find_atom, std::string, request_context>::with<sandbox_actor>,

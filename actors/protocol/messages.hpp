@@ -388,6 +388,9 @@ struct define_sandbox {
   /// None: those that the context asks for, or else the profile's, or else the node's.
   std::optional<privileges> gains = {};
   std::vector<std::string> image_names = {}; ///< Names that mean the same to the API's clients.
+  /// Its disk begins with that snapshot, at each start, and its image is that one's. Empty: with
+  /// nothing.
+  std::string snapshot = {};
   /// Answered before it is durable: the asker tells nobody of it before a later change of the
   /// sandbox's has been answered.
   bool prompt = false;
@@ -433,6 +436,7 @@ struct sandbox_description {
   std::uint32_t process_limit = 0;
   std::string_view state = "asleep";           ///< Its phase: a literal.
   std::optional<sandbox_caption> caption = {}; ///< None: no API has one for it.
+  std::string snapshot = {}; ///< That its next start begins with. Empty: with nothing.
 };
 /// A new run, unless one is alive. While one stops, the new one waits for that.
 struct begin_run {

@@ -239,6 +239,15 @@ public:
   std::shared_ptr<void> keep_awake();
   /// Goes on, if it stands still. Errors: those of runtime::sandbox; it stays as it is.
   virtual result<void> thaw() = 0;
+
+  // ---- Snapshots, which are objects of their own
+
+  virtual void ask_snapshot(find_snapshot what, const reply<snapshot_description>& to) = 0;
+  virtual void ask_snapshot(define_snapshot what, const reply<snapshot_description>& to) = 0;
+  virtual void ask_snapshot(hold_snapshot what, const reply<snapshot_description>& to) = 0;
+  /// This sandbox stands on it no more. Nobody is told.
+  virtual void release_snapshot(const std::string& id) = 0;
+
   /// The lease goes if the sandbox is asleep and has nothing to do, and so does the actor, if it
   /// may. Both wait for the writes that are on their way.
   virtual void hibernate_if_idle() = 0;

@@ -1,6 +1,7 @@
 #include "actors/sandbox/description.hpp"
 
 #include "actors/record_keys.hpp"
+#include "actors/sandbox/disk_snapshots.hpp"
 #include "actors/sandbox/egress.hpp"
 #include "actors/sandbox/image_choice.hpp"
 #include "actors/sandbox/profile.hpp"
@@ -174,75 +175,103 @@ std::map<std::string, std::string> own_environment(const core& of) {
   return all;
 }
 
+/// One that begins with a snapshot holds that first.
 void description::define(const define_sandbox& wanted, const reply<sandbox_description>& to) {
-  core_.with_record(to, wanted.context, [this, wanted](const reply<sandbox_description>& mine) {
-    // The answer waits until what is written of the sandbox is durable.
-    const auto refuse = [this, mine] {
-      record().when_durable(
-        [mine] {
-          mine.fail({errc::already_exists, "there is such a sandbox"});
-        },
-        mine.otherwise());
-    };
-    if (core_.exists() || core_.lives())
-      return refuse();
-    if (const auto wrong = malformed_metadata(wanted.metadata))
-      return mine.fail(*wrong);
-    if (const auto wrong = wanted.profile ? malformed_profile(*wanted.profile) : std::nullopt)
-      return mine.fail(*wrong);
-    const auto gains = gains_of(wanted, options());
-    if (const auto wrong = objection_to(gains, options()))
-      return mine.fail(*wrong);
-    const auto& asked = wanted.image.empty() ? wanted.context.image : wanted.image;
-    const auto write_it = [=, this](const result<std::string>& image) {
-      if (!image)
-        return mine.fail(image.reason());
-      core_.with_lease(
-        [=, this] {
-          // Another definition, or a command, came while this one waited for the lease.
-          if (core_.exists() || core_.lives())
-            return refuse();
-          std::string lines;
-          for (const auto& [name, value] : wanted.env)
-            lines += name + "=" + value + '\0';
-          std::vector<storage::change> changes{
-            {created_key, std::to_string(options().time->unix_ms())}};
-          if (!wanted.context.key.empty())
-            changes.push_back({made_by_key, wanted.context.key});
-          for (const auto& [api, text] : wanted.metadata)
-            for (auto& each : metadata_changes(api, text))
-              changes.push_back(std::move(each));
-          if (!lines.empty())
-            changes.push_back({env_key, lines});
-          if (!asked.empty()) {
-            changes.push_back({image_key, *image});
-            changes.push_back({image_asked_key, asked});
-            if (const auto found = options().images->look(*image))
-              if (auto source = source_of(*found); !source.empty())
-                changes.push_back({image_source_key, std::move(source)});
-          }
-          if (wanted.profile) {
-            auto whole = *wanted.profile;
-            whole.gains = gains;
-            changes.push_back({std::string{profile_key}, write_profile(whole)});
-          } else if (gains != privileges::none || record().find(profile_key) != nullptr) {
-            changes.push_back({std::string{profile_key}, write_privileges(gains)});
-          }
-          if (wanted.network)
-            changes.push_back({network_key, to_text(*wanted.network)});
-          if (wanted.memory_bytes > 0)
-            changes.push_back({memory_key, std::to_string(wanted.memory_bytes)});
-          if (wanted.cpu_percent > 0)
-            changes.push_back({cpu_key, std::to_string(wanted.cpu_percent)});
-          write(std::move(changes), wanted.expires_ms);
-          if (wanted.prompt)
-            return mine.deliver(core_.describe());
-          record().when_durable([this, mine] { mine.deliver(core_.describe()); }, mine.otherwise());
-        },
-        mine.otherwise());
-    };
-    with_image({asked, wanted.image_names}, write_it);
-  });
+  if (wanted.snapshot.empty())
+    return define_from(std::nullopt, wanted, to);
+  if (!wanted.image.empty() || !wanted.context.image.empty())
+    return to.fail({errc::invalid_request, "a sandbox that begins with a snapshot has the image of "
+                                           "that one: name no other"});
+  const pending_operation mine{core_};
+  const reply<sandbox_description> over{reply<sandbox_description>::function{
+    [this, to, mine, id = wanted.snapshot](const result<sandbox_description>& outcome) {
+      if (!outcome && record().value(disk_from_key) != id)
+        core_.release_snapshot(id);
+      to.give(outcome);
+      mine.over();
+    }}};
+  core_.ask_snapshot(
+    hold_snapshot{wanted.snapshot, core_.id(), wanted.context},
+    reply<snapshot_description>::function{[=, this](const result<snapshot_description>& held) {
+      held ? define_from(*held, wanted, over) : over.fail(held.reason());
+    }});
+}
+
+void description::define_from(const std::optional<snapshot_description>& from,
+                              const define_sandbox& wanted, const reply<sandbox_description>& to) {
+  core_.with_record(
+    to, wanted.context, [this, wanted, from](const reply<sandbox_description>& mine) {
+      // The answer waits until what is written of the sandbox is durable.
+      const auto refuse = [this, mine] {
+        record().when_durable(
+          [mine] {
+            mine.fail({errc::already_exists, "there is such a sandbox"});
+          },
+          mine.otherwise());
+      };
+      if (core_.exists() || core_.lives())
+        return refuse();
+      if (const auto wrong = malformed_metadata(wanted.metadata))
+        return mine.fail(*wrong);
+      if (const auto wrong = wanted.profile ? malformed_profile(*wanted.profile) : std::nullopt)
+        return mine.fail(*wrong);
+      const auto gains = gains_of(wanted, options());
+      if (const auto wrong = objection_to(gains, options()))
+        return mine.fail(*wrong);
+      const auto& asked = wanted.image.empty() ? wanted.context.image : wanted.image;
+      const auto write_it = [=, this](const result<std::string>& image) {
+        if (!image)
+          return mine.fail(image.reason());
+        core_.with_lease(
+          [=, this] {
+            // Another definition, or a command, came while this one waited for the lease.
+            if (core_.exists() || core_.lives())
+              return refuse();
+            std::string lines;
+            for (const auto& [name, value] : wanted.env)
+              lines += name + "=" + value + '\0';
+            std::vector<storage::change> changes{
+              {created_key, std::to_string(options().time->unix_ms())}};
+            if (!wanted.context.key.empty())
+              changes.push_back({made_by_key, wanted.context.key});
+            for (const auto& [api, text] : wanted.metadata)
+              for (auto& each : metadata_changes(api, text))
+                changes.push_back(std::move(each));
+            if (!lines.empty())
+              changes.push_back({env_key, lines});
+            if (!asked.empty()) {
+              changes.push_back({image_key, *image});
+              changes.push_back({image_asked_key, asked});
+              if (const auto found = options().images->look(*image))
+                if (auto source = source_of(*found); !source.empty())
+                  changes.push_back({image_source_key, std::move(source)});
+            }
+            if (from)
+              for (auto& each : disk_snapshots::changes_for(*from))
+                changes.push_back(std::move(each));
+            if (wanted.profile) {
+              auto whole = *wanted.profile;
+              whole.gains = gains;
+              changes.push_back({std::string{profile_key}, write_profile(whole)});
+            } else if (gains != privileges::none || record().find(profile_key) != nullptr) {
+              changes.push_back({std::string{profile_key}, write_privileges(gains)});
+            }
+            if (wanted.network)
+              changes.push_back({network_key, to_text(*wanted.network)});
+            if (wanted.memory_bytes > 0)
+              changes.push_back({memory_key, std::to_string(wanted.memory_bytes)});
+            if (wanted.cpu_percent > 0)
+              changes.push_back({cpu_key, std::to_string(wanted.cpu_percent)});
+            write(std::move(changes), wanted.expires_ms);
+            if (wanted.prompt)
+              return mine.deliver(core_.describe());
+            record().when_durable([this, mine] { mine.deliver(core_.describe()); },
+                                  mine.otherwise());
+          },
+          mine.otherwise());
+      };
+      from ? write_it(from->image) : with_image({asked, wanted.image_names}, write_it);
+    });
 }
 
 void description::redefine(const redefine_sandbox& wanted, const reply<sandbox_description>& to) {

@@ -22,6 +22,8 @@ public:
   void count(sandbox_status& into) const override;
 
 private:
+  void define_from(const std::optional<snapshot_description>& from, const define_sandbox& wanted,
+                   const reply<sandbox_description>& to);
   void with_image(const image_wish& wanted, image_supply::found_function then);
   void keep_wishes(const request_context& context, const reply<sandbox_description>& to);
   void write(std::vector<storage::change> changes, std::optional<std::int64_t> expires_ms);

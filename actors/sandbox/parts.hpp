@@ -5,6 +5,7 @@
 #include "actors/sandbox/command_records.hpp"
 #include "actors/sandbox/commands.hpp"
 #include "actors/sandbox/description.hpp"
+#include "actors/sandbox/disk_snapshots.hpp"
 #include "actors/sandbox/egress.hpp"
 #include "actors/sandbox/files.hpp"
 #include "actors/sandbox/gate.hpp"
@@ -33,6 +34,7 @@ struct all_parts {
       , gate_(of, startup_)
       , pause_(of, gate_, idle_, startup_)
       , idle_(of, pause_, teardown_)
+      , disk_(of, workspace_, teardown_)
       , description_(of)
       , egress_(of)
       , workspace_(of, idle_, pause_, startup_, teardown_)
@@ -51,7 +53,7 @@ struct all_parts {
                  return made ? result<void>{} : result<void>{made.reason()};
                })
       , adoption_(of, {commands_, idempotency_, sessions_, terminals_, terminal_room_})
-      , startup_(of, {gate_, idle_, workspace_, egress_, mounts_, idempotency_, teardown_},
+      , startup_(of, {gate_, idle_, workspace_, disk_, egress_, mounts_, idempotency_, teardown_},
                  std::move(claim))
       , runs_(of, {commands_, idempotency_, command_logs_, teardown_})
       , teardown_(of, {lease_, gate_, startup_, workspace_, idempotency_, command_logs_, runs_},
@@ -61,6 +63,7 @@ struct all_parts {
   gate gate_;
   pause pause_;
   idle idle_;
+  disk_snapshots disk_;
   description description_;
   egress egress_;
   workspace workspace_;
@@ -84,11 +87,28 @@ struct all_parts {
   /// idle check is scheduled before that of a snapshot; a pause is settled when no request waits
   /// any more; the lease is the last to go.
   std::vector<part*> table() {
-    return {
-      &startup_,     &egress_,        &idle_,      &workspace_,   &login_,        &mounts_,
-      &description_, &adoption_,      &commands_,  &idempotency_, &command_logs_, &command_records_,
-      &sessions_,    &terminal_room_, &terminals_, &files_,       &runs_,         &gate_,
-      &pause_,       &teardown_,      &lease_};
+    return {&startup_,
+            &egress_,
+            &idle_,
+            &workspace_,
+            &disk_,
+            &login_,
+            &mounts_,
+            &description_,
+            &adoption_,
+            &commands_,
+            &idempotency_,
+            &command_logs_,
+            &command_records_,
+            &sessions_,
+            &terminal_room_,
+            &terminals_,
+            &files_,
+            &runs_,
+            &gate_,
+            &pause_,
+            &teardown_,
+            &lease_};
   }
 };
 

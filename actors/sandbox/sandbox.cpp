@@ -221,6 +221,19 @@ public:
     parts.gate_.when_running(std::move(request));
   }
   result<void> thaw() override { return parts.idle_.thaw(); }
+  void ask_snapshot(find_snapshot what, const reply<snapshot_description>& to) override {
+    ask_directory(to, std::move(what));
+  }
+  void ask_snapshot(define_snapshot what, const reply<snapshot_description>& to) override {
+    ask_directory(to, std::move(what));
+  }
+  void ask_snapshot(hold_snapshot what, const reply<snapshot_description>& to) override {
+    ask_directory(to, std::move(what));
+  }
+  void release_snapshot(const std::string& id) override {
+    if (const auto directory = options().objects->get())
+      caf::anon_send(directory, insula::release_snapshot{id, this->id()});
+  }
   void hibernate_if_idle() override {
     if (ends_ || now() != phase::asleep || operations() > 0)
       return;
@@ -312,6 +325,13 @@ public:
   }
 
 private:
+  template <class Question>
+  void ask_directory(const reply<snapshot_description>& to, Question what) {
+    if (const auto directory = options().objects->get())
+      ask(self_, directory, to, std::move(what));
+    else
+      to.fail({errc::sandbox_not_running, "the node is going down"});
+  }
   startup::claim_function claim_from(const node_pool_actor& pool) {
     if (!pool)
       return nullptr;
@@ -424,6 +444,9 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     serve(self, p.runs_, &runs::find),
     serve(self, p.runs_, &runs::stop),
     serve(self, p.runs_, &runs::extend),
+    // Its disk
+    serve(self, p.disk_, &disk_snapshots::take),
+    serve(self, p.disk_, &disk_snapshots::roll_back_to),
     // The sandbox as a whole
     [&it](status_atom) { return it.status(); },
     serve(self, p.description_, &description::define),

@@ -4,6 +4,7 @@
 #include "actors/image_catalogue.hpp"
 #include "actors/instance_count.hpp"
 #include "actors/object.hpp"
+#include "actors/object_link.hpp"
 #include "actors/owned_object.hpp"
 #include "actors/pool.hpp"
 #include "actors/protocol/interfaces.hpp"
@@ -45,6 +46,7 @@ struct sandbox_options {
   const clock* time = nullptr;
   std::int64_t served_since_ms = 0; ///< Unix time: what is older was asked of an earlier server.
   std::shared_ptr<const keepers> keep;
+  std::shared_ptr<object_link> objects = std::make_shared<object_link>(); ///< The other ones.
   std::shared_ptr<instance_count> instances;
   storage::key_places* key_places = nullptr; ///< Null: no API key has a name.
   /// Sandboxes of the server before count for their keys once they are taken over: until then, or

@@ -2,6 +2,7 @@
 
 #include "actors/record_keys.hpp"
 #include "actors/sandbox/description.hpp"
+#include "actors/sandbox/disk_snapshots.hpp"
 #include "actors/sandbox/egress.hpp"
 #include "actors/sandbox/gate.hpp"
 #include "actors/sandbox/idempotency.hpp"
@@ -141,7 +142,8 @@ void startup::make_unless_paused() {
 
 void startup::choose_image_and_make() {
   adopting_ = core_.has_survived();
-  if (adopting_ && (record().find(started_key) == nullptr || with_.files.has_half_its_files()))
+  if (adopting_ && (record().find(started_key) == nullptr || with_.files.has_half_its_files() ||
+                    with_.disk.has_other_disk()))
     return end_survivor(); // No client was ever told of it.
   const auto from = image_of(core_, watch_.whose);
   image_name_ = from.name;
@@ -285,7 +287,7 @@ void startup::take_place(then_function then) {
     options().figures->not_started(failure_of(*full));
     return fall_asleep(*full);
   }
-  if (!claim_ || claims_ >= limits::claims_in_vain)
+  if (!claim_ || claims_ >= limits::claims_in_vain || !with_.disk.base().empty())
     return take_place_cold(then);
   watch_.claimed = steady_clock::now();
   claim_({{image_name_, options().engine_name, core_.profile().gains}, watch_.whose},
@@ -368,6 +370,7 @@ void startup::write_record(const then_function& make) {
       changes.push_back({std::string{profile_key}, write_privileges(core_.profile().gains)});
   }
   with_.files.note_start(changes);
+  with_.disk.note_start(changes);
   with_.keys.note_start(changes);
   watch_.record_sent = steady_clock::now();
   record().write(std::move(changes), watch_.whose);
@@ -434,6 +437,7 @@ void startup::make() {
     return made->claim({spec.host_name, spec.limits, spec.name, spec.network, spec.epoch},
                        listener());
   }
+  spec.disk_from = with_.disk.base();
   options().figures->cold_start();
   options().engine->create(std::move(spec), listener());
 }

@@ -6,6 +6,7 @@
 
 namespace insula::actors::inside_sandbox {
 
+class disk_snapshots;
 class egress;
 class gate;
 class idempotency;
@@ -24,6 +25,7 @@ public:
     gate& requests;
     idle& ladder;
     workspace& files;
+    disk_snapshots& disk;
     egress& network;
     mounts& buckets;
     idempotency& keys;

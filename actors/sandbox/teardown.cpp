@@ -22,7 +22,8 @@ void teardown::destroy() {
   });
 }
 
-void teardown::stop(sandbox_end why) {
+void teardown::stop(sandbox_end why, std::string told) {
+  why_stopped_ = std::move(told);
   core_.become(phase::stopping);
   options().figures->ended(why);
   log::info(why == sandbox_end::idle ? "sandbox.idle" : "sandbox.stopped", {{"id", core_.id()}});
@@ -71,8 +72,7 @@ void teardown::on_gone(std::uint64_t start) {
     handed_over();
     return mine.over();
   }
-  // Stopped for being idle.
-  sleep_unless_awaited({errc::sandbox_not_running, "it was stopped"}, with_.requests.take());
+  sleep_unless_awaited({errc::sandbox_not_running, why_stopped_}, with_.requests.take());
 }
 
 // ---- Leaving the node
@@ -251,10 +251,13 @@ void teardown::finish_delete() {
     return local().destroy(done, failed, {});
   const auto destroy_record = [this, done, failed] {
     const bool persistent = with_.files.has_snapshots();
+    const auto disk_from = record().value(disk_from_key);
     record().destroy(
-      [this, persistent, done] {
+      [this, persistent, disk_from, done] {
         if (persistent)
           with_.files.forget_snapshots();
+        if (!disk_from.empty())
+          core_.release_snapshot(disk_from);
         done();
       },
       failed, deletion_);

@@ -41,7 +41,8 @@ public:
   void attend(const alarm_due& due, const reply<caf::ok_atom>& to);
 
   /// It has been idle for long enough, or its run is to end.
-  void stop(sandbox_end why = sandbox_end::idle);
+  /// `told`: what those hear that used it.
+  void stop(sandbox_end why = sandbox_end::idle, std::string told = "it was stopped");
   /// It has ended by itself, or for the memory that it held.
   void on_ended(std::uint64_t start, bool for_memory);
   /// Ends the engine's sandbox. on_gone() follows.
@@ -73,6 +74,7 @@ private:
 
   const others with_;
   const then_function quit_;
+  std::string why_stopped_;  ///< In words.
   request_context deletion_; ///< The request that ends it.
   waiting_replies deleting_, evicting_, handing_over_;
   bool evicted_ = false; ///< Another node owns it, or none does: its record is not ours to change.

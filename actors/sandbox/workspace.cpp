@@ -129,6 +129,12 @@ void workspace::note_start(std::vector<storage::change>& into) {
     into.push_back({half_key, "1"});
 }
 
+void workspace::note_roll_back(std::vector<storage::change>& into) const {
+  for (const auto* key : {snapshot_key, half_key})
+    if (record().find(key) != nullptr)
+      into.push_back({key, std::nullopt});
+}
+
 bool workspace::settle(const then_function& then, const otherwise_function&) {
   if (files_.now != state::unknown)
     return files_.now == state::settled;

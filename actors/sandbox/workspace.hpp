@@ -38,6 +38,8 @@ public:
 
   /// Adds to the record of a start.
   void note_start(std::vector<storage::change>& into);
+  /// Adds to the record what makes its files those of its disk alone.
+  void note_roll_back(std::vector<storage::change>& into) const;
   /// It has been taken down while its files were put back: what it has is not all of them.
   bool has_half_its_files() const;
   /// There may be some. Its record is loaded.

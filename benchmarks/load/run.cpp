@@ -30,6 +30,8 @@ constexpr auto look_at_run_every = 100ms;
 constexpr auto probe_every = 500ms;
 /// So often, and the server has gone: one that is started again is back between two.
 constexpr unsigned refused_in_a_row = 2;
+/// A server that is killed closes its connections before it closes its port: a probe may be cut.
+constexpr unsigned most_cut_probes = 10;
 constexpr std::size_t most_in_flight = 4096;
 /// Files beside the connections: the program's own, and those of reports.
 constexpr std::uint64_t other_files = 64;
@@ -142,11 +144,15 @@ private:
   /// Of all reasons for which a scenario cannot go on, this one is told.
   task<> look_whether_gone() {
     error_code ignored;
-    for (unsigned gone = 0; gone < refused_in_a_row; ++gone) {
+    for (unsigned gone = 0, cut = 0; gone < refused_in_a_row && cut < most_cut_probes;) {
       if (from_.steering->ending())
         co_return; // For another reason, which may be this scenario's alone.
       const auto answer = co_await api_.health();
-      if (answer.failure != failure::refused)
+      if (answer.failure == failure::refused)
+        ++gone;
+      else if (answer.failure == failure::cut)
+        ++cut;
+      else
         co_return;
       asio::steady_timer pause{io_, probe_every};
       co_await pause.async_wait(into(ignored));

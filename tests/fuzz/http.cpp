@@ -33,6 +33,18 @@ directory_actor::behavior_type empty_directory() {
     [](const list_activations&) { return activation_page{}; },
     [](const list_sandboxes&) { return sandbox_page{}; },
     [](const list_group&) { return group_page{}; },
+    [](const define_snapshot& asked) -> caf::result<snapshot_description> { return asked.is; },
+    [](const find_snapshot&) -> caf::result<snapshot_description> {
+      return to_caf({errc::not_found, "there are no snapshots here"});
+    },
+    [](const hold_snapshot&) -> caf::result<snapshot_description> {
+      return to_caf({errc::not_found, "there are no snapshots here"});
+    },
+    [](const release_snapshot&) { return caf::ok_atom::value; },
+    [](const delete_snapshot&) -> caf::result<snapshot_description> {
+      return to_caf({errc::not_found, "there are no snapshots here"});
+    },
+    [](const list_snapshots&) { return snapshot_page{}; },
   };
 }
 

@@ -486,6 +486,30 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
         is.expires_ms = wanted.expires_ms;
       return is;
     },
+    [all](const take_snapshot& wanted) -> caf::result<snapshot_description> {
+      all->heard->add("take " + wanted.name);
+      std::lock_guard lock{all->mutex};
+      if (all->plays->snapshot_error)
+        return to_caf(*all->plays->snapshot_error);
+      snapshot_description made{wanted.id.empty() ? "snap" : wanted.id, "abc"};
+      made.root = made.id;
+      made.name = wanted.name;
+      made.labels = wanted.labels;
+      made.keep_ms = wanted.keep_ms;
+      made.hidden = wanted.hidden;
+      made.image = "host";
+      made.created_ms = made.last_used_ms = 1'000;
+      all->plays->snapshots.push_back(made);
+      return made;
+    },
+    [all](const roll_back& wanted) -> caf::result<sandbox_description> {
+      all->heard->add("roll back to " + wanted.snapshot);
+      std::lock_guard lock{all->mutex};
+      if (all->plays->snapshot_error)
+        return to_caf(*all->plays->snapshot_error);
+      all->plays->description.snapshot = wanted.snapshot;
+      return all->plays->description;
+    },
     [all](const begin_run& wanted) -> caf::result<run_report> {
       all->heard->add("begin " + std::to_string(wanted.timeout_ms));
       std::lock_guard lock{all->mutex};
@@ -641,6 +665,30 @@ group_page page_of(script& plays, const list_group& wanted) {
   return page;
 }
 
+caf::result<snapshot_description> snapshot_of(const script& plays, const std::string& id) {
+  for (const auto& each : plays.snapshots)
+    if (each.id == id)
+      return each;
+  return to_caf({errc::not_found, "Snapshot " + id + " not found."});
+}
+
+/// A place is how many came before.
+snapshot_page page_of(const script& plays, const list_snapshots& wanted) {
+  snapshot_page page;
+  std::vector<snapshot_description> all;
+  for (const auto& each : plays.snapshots)
+    if ((wanted.origin.empty() || each.origin == wanted.origin) &&
+        (wanted.root.empty() || each.root == wanted.root))
+      all.push_back(each);
+  auto at = wanted.after.empty() ? std::size_t{0} : std::stoul(wanted.after);
+  for (; at < all.size() && page.snapshots.size() < std::min(wanted.limit, plays.most_on_page);
+       ++at)
+    page.snapshots.push_back(all[at]);
+  if (at < all.size())
+    page.next = std::to_string(at);
+  return page;
+}
+
 activation_page page_of(const script& plays, const list_activations& wanted) {
   activation_page page;
   auto at = static_cast<std::size_t>(wanted.after);
@@ -696,6 +744,17 @@ directory_impl::behavior_type directory(directory_impl::stateful_pointer<directo
         return to_caf({errc::invalid_request, "the place is not one of this list"});
       return page_of(*all->plays, wanted);
     },
+    [=](const define_snapshot& asked) -> caf::result<snapshot_description> { return asked.is; },
+    [=](const find_snapshot& asked) { return snapshot_of(*all->plays, asked.id); },
+    [=](const hold_snapshot& asked) { return snapshot_of(*all->plays, asked.id); },
+    [=](const release_snapshot&) { return caf::ok_atom::value; },
+    [=](const delete_snapshot& asked) -> caf::result<snapshot_description> {
+      all->heard->add("delete snapshot " + asked.id);
+      auto found = snapshot_of(*all->plays, asked.id);
+      std::erase_if(all->plays->snapshots, [&](const auto& each) { return each.id == asked.id; });
+      return found;
+    },
+    [=](const list_snapshots& wanted) { return page_of(*all->plays, wanted); },
     [=](release_atom) {
       for (auto& [id, promise] : self->state.held)
         promise.deliver(resolve(id));

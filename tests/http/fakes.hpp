@@ -86,10 +86,12 @@ struct script {
   std::optional<error> input_error;
   /// Makes the sockets that are asked for. None: sockets of this network.
   std::function<std::vector<unique_fd>(bool ipv6, std::uint32_t count)> sockets;
-  std::optional<error> pool_error; ///< When it is to be emptied.
-  bool stale_once = false;         ///< The first handle that is found has just ended.
-  bool hold_find = false;          ///< find_atom is not answered until release().
-  bool die_on_exec = false;        ///< The sandbox ends without answering.
+  std::vector<snapshot_description> snapshots; ///< Those that there are, in the order of lists.
+  std::optional<error> snapshot_error;         ///< When one is to be taken, or gone back to.
+  std::optional<error> pool_error;             ///< When it is to be emptied.
+  bool stale_once = false;                     ///< The first handle that is found has just ended.
+  bool hold_find = false;                      ///< find_atom is not answered until release().
+  bool die_on_exec = false;                    ///< The sandbox ends without answering.
   bool probe = true;
   bool deaf_probe = false;                        ///< probe_request is never answered.
   std::vector<output_frame> output;               ///< What every command prints,

@@ -1,5 +1,6 @@
 #include "benchmarks/load/reports.hpp"
 #include "tests/e2e/node.hpp"
+#include "tests/load/scripted_server.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/small_disk.hpp"
 
@@ -282,6 +283,25 @@ TEST_CASE("a server that goes ends the run, and what was measured stays", "[load
   CHECK(has(all.scenarios[1].skipped, "the server has gone"));
   CHECK(has(end.out, "the server has gone"));
   it.start(); // It clears what the other one has left.
+}
+
+TEST_CASE("a server that closes its connections before its port has gone as well", "[load]") {
+  const std::string body = R"({"id":"abcdefghijklmnop"})";
+  // It is looked at with four requests. The first of the scenario is cut, and two probes.
+  const scripted_server it{"HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(body.size()) +
+                             "\r\n\r\n" + body,
+                           scripted_server::afterwards::dies,
+                           {.answered = 4, .cut = 3}};
+  const temp_dir where;
+  const auto file = (where / "run.json").string();
+  const auto end = run_bench({"--url", "http://127.0.0.1:" + std::to_string(it.port()),
+                              "--scenario", "exec-open,burst", "--duration", "1h", "--json", file});
+  INFO(end.out << end.errors);
+  CHECK(end.status == 3);
+  const auto all = result_in(file);
+  REQUIRE(all.scenarios.size() == 2);
+  CHECK(has(all.scenarios[0].partial, "the server has gone"));
+  CHECK(has(all.scenarios[1].skipped, "the server has gone"));
 }
 
 TEST_CASE("Ctrl-C ends a run in order, and deletes its sandboxes", "[load][e2e]") {

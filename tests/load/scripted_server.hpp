@@ -17,14 +17,20 @@
 namespace insula::test {
 
 /// Answers every request on 127.0.0.1 with the same bytes, and then closes the connection, or
-/// leaves it as it is and says nothing more.
+/// leaves it as it is and says nothing more. One that dies answers `answered` requests, cuts the
+/// connections of the next `cut`, and then closes its port, as a program does that is killed.
 class scripted_server {
 public:
-  enum class afterwards { closes, is_silent };
+  enum class afterwards { closes, is_silent, dies };
+  struct life {
+    int answered = 0;
+    int cut = 0;
+  };
 
-  scripted_server(std::string answer, afterwards then)
+  scripted_server(std::string answer, afterwards then, life lives = {})
       : answer_(std::move(answer))
       , then_(then)
+      , lives_(lives)
       , listener_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_in at{};
     at.sin_family = AF_INET;
@@ -77,6 +83,13 @@ private:
         const std::lock_guard lock{mutex_};
         last_ = std::exchange(heard, {});
       }
+      if (then_ == afterwards::dies && ++requests_ > lives_.answered) {
+        client.reset();
+        if (requests_ < lives_.answered + lives_.cut)
+          continue;
+        listener_.reset();
+        return;
+      }
       if (::send(client.get(), answer_.data(), answer_.size(), MSG_NOSIGNAL) < 0 ||
           then_ == afterwards::closes) {
         client.reset();
@@ -87,7 +100,9 @@ private:
 
   const std::string answer_;
   const afterwards then_;
+  const life lives_;
   unique_fd listener_;
+  int requests_ = 0; ///< Of the thread.
   std::uint16_t port_ = 0;
   std::atomic<bool> ended_{false};
   std::atomic<int> closed_{0};

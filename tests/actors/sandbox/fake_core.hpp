@@ -326,6 +326,24 @@ public:
     ++thaws;
     return {};
   }
+  void ask_snapshot(find_snapshot what, const reply<snapshot_description>& to) override {
+    const auto found = snapshots.find(what.id);
+    if (found == snapshots.end())
+      return to.fail({errc::not_found, "Snapshot " + what.id + " not found."});
+    to.deliver(found->second);
+  }
+  void ask_snapshot(define_snapshot what, const reply<snapshot_description>& to) override {
+    snapshots[what.is.id] = what.is;
+    to.deliver(what.is);
+  }
+  void ask_snapshot(hold_snapshot what, const reply<snapshot_description>& to) override {
+    const auto found = snapshots.find(what.id);
+    if (found == snapshots.end())
+      return to.fail({errc::not_found, "Snapshot " + what.id + " not found."});
+    ++found->second.sandboxes;
+    to.deliver(found->second);
+  }
+  void release_snapshot(const std::string& which) override { released.push_back(which); }
   void hibernate_if_idle() override { ++rests; }
   poster post() const override {
     return [all = mailbox](std::function<void()> go) {
@@ -370,6 +388,8 @@ public:
   bool hold_lease = false; ///< Until let_lease_go().
   std::vector<std::function<void()>> want_lease;
   int thaws = 0;
+  std::map<std::string, snapshot_description> snapshots;
+  std::vector<std::string> released; ///< Snapshots.
   int rests = 0; ///< How often it was to hibernate if it was idle.
   std::vector<std::shared_ptr<fake_child_process>> processes;
   std::vector<actors::kept_log_options> log_readers;

@@ -1,0 +1,124 @@
+#pragma once
+
+#include "actors/protocol/request_context.hpp"
+
+#include <caf/allowed_unsafe_message_type.hpp>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+/// Snapshots of whole disks: what a sandbox has changed of its image's files.
+namespace insula {
+
+/// `deleted`: nobody can begin with it. Its bytes stay for as long as a sandbox stands on them.
+/// `failed`: its bytes are not there any more.
+enum class snapshot_state : std::uint8_t { created, deleted, failed };
+
+constexpr const char* name_of(snapshot_state now) {
+  switch (now) {
+    case snapshot_state::created: return "created";
+    case snapshot_state::deleted: return "deleted";
+    case snapshot_state::failed: return "failed";
+  }
+  return "?";
+}
+
+struct snapshot_description {
+  std::string id;     ///< As of a sandbox, and of no other snapshot.
+  std::string origin; ///< The sandbox whose disk it was. That may be gone.
+  /// What that sandbox took before, or had begun with. Empty: this is the first one.
+  std::string parent = {};
+  std::string root = {};         ///< The first of its tree: itself, if it has no parent.
+  std::uint64_t run = 0;         ///< The run of the origin that it was taken in. 0: it had none.
+  std::string image = {};        ///< By its name on the node.
+  std::string image_source = {}; ///< As of a sandbox: REPOSITORY@DIGEST. Empty: from no registry.
+  std::uint64_t bytes = 0;       ///< That the disk has. 0: it is not known.
+  bool automatic = false;        ///< Nobody has asked for it.
+  bool hidden = false;           ///< Made for forks: it is in no list and in no tree.
+  std::string name = {};         ///< Of the caller's; empty: none.
+  std::map<std::string, std::string> labels = {};
+  std::int64_t created_ms = 0;   ///< Unix time, and the next.
+  std::int64_t last_used_ms = 0; ///< When a sandbox last began with it; before that, created_ms.
+  std::int64_t keep_ms = 0;      ///< It is deleted so long after its last use. 0: never.
+  snapshot_state state = snapshot_state::created;
+  std::uint64_t sandboxes = 0; ///< That stand on it. Of one that is asked, not of those in a list.
+};
+/// Unix time. None: it stays until it is deleted.
+inline std::optional<std::int64_t> expires_ms(const snapshot_description& of) {
+  return of.keep_ms == 0 ? std::nullopt : std::optional{of.last_used_ms + of.keep_ms};
+}
+
+/// Its bytes are there: from now on it is one.
+struct define_snapshot {
+  snapshot_description is; ///< Times but for keep_ms, and `root` of one without a parent, are set.
+  std::uint32_t keep_last = 0; ///< Older ones of the origin are deleted beyond so many. 0: none.
+  request_context context = {};
+};
+struct find_snapshot {
+  std::string id;
+  request_context context = {};
+};
+/// A sandbox is about to stand on it: its bytes stay until they are released.
+struct hold_snapshot {
+  std::string id;
+  std::string sandbox;
+  request_context context = {};
+};
+struct release_snapshot {
+  std::string id;
+  std::string sandbox;
+};
+struct delete_snapshot {
+  std::string id;
+  request_context context = {};
+};
+
+/// A page of snapshots: of all or of an origin the newest first, without those that are deleted; or
+/// of a tree the oldest first, with those.
+struct list_snapshots {
+  std::string origin = {};
+  std::string root = {};
+  std::string after = {};  ///< `next` of the page before. Empty: this is the first page.
+  std::uint32_t limit = 1; ///< At most limits::list_page_sandboxes.
+};
+struct snapshot_page {
+  std::vector<snapshot_description> snapshots;
+  std::string next; ///< Empty: this is the last page.
+};
+
+// ---- Of a sandbox
+
+/// Starts it if it does not run; one that stands still is left so.
+struct take_snapshot {
+  /// Of the snapshot: of a second request with the same one, the answer is the first's. Empty: a
+  /// new one.
+  std::string id = {};
+  std::string name = {};
+  std::map<std::string, std::string> labels = {};
+  std::int64_t keep_ms = 0;
+  std::uint32_t keep_last = 0; ///< As of define_snapshot.
+  bool hidden = false;
+  request_context context = {};
+};
+/// Its disk becomes that of the snapshot, which is one of its own, or that it has begun with. All
+/// that runs in it ends.
+struct roll_back {
+  std::string snapshot;
+  request_context context = {};
+};
+
+} // namespace insula
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::snapshot_description)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::define_snapshot)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::find_snapshot)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::hold_snapshot)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::release_snapshot)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::delete_snapshot)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_snapshots)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::snapshot_page)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::take_snapshot)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::roll_back)

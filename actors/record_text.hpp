@@ -1,0 +1,17 @@
+#pragma once
+
+#include "actors/record_keys.hpp"
+
+#include <string>
+#include <string_view>
+
+namespace insula::actors {
+
+/// Entries of a record as one text, for a line of a list: "<key> <bytes of the value>\n<value>\n"
+/// for each. Keys have no blank.
+std::string to_text(const record_entries& told);
+
+/// As far as the text makes sense.
+record_entries from_text(std::string_view text);
+
+} // namespace insula::actors

@@ -1,0 +1,66 @@
+#pragma once
+
+#include "actors/protocol/snapshots.hpp"
+#include "actors/sandbox/core.hpp"
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace insula::actors::inside_sandbox {
+
+class teardown;
+class workspace;
+
+/// Snapshots of the sandbox's whole disk: taken while it runs or stands still, and what its disk
+/// begins with. A snapshot that it begins with is held in its name: it says so in its record after
+/// the snapshot has said so in its own, and lets go after its record has gone.
+class disk_snapshots final : public part {
+public:
+  disk_snapshots(core& of, workspace& files, teardown& ends)
+      : part(of)
+      , workspace_(files)
+      , teardown_(ends) {}
+
+  void take(const take_snapshot& wanted, const reply<snapshot_description>& to);
+  void roll_back_to(const roll_back& wanted, const reply<sandbox_description>& to);
+
+  /// That the next start begins with. Empty: with nothing. Its record is loaded.
+  std::string base() const;
+  /// What a new sandbox writes that begins with that one, which it holds.
+  static std::vector<storage::change> changes_for(const snapshot_description& from);
+  /// It was rolled back while it ran, and what an earlier server has left has the disk of before.
+  bool has_other_disk() const;
+  /// Adds to the record of a start.
+  void note_start(std::vector<storage::change>& into) const;
+
+  void describe(sandbox_description& into) const override;
+  void ends(const error& why) override;
+
+private:
+  struct taking {
+    take_snapshot wanted;
+    std::vector<reply<snapshot_description>> to;
+    std::shared_ptr<void> awake;
+    pending_operation mine;
+
+    void give(const result<snapshot_description>& outcome) const;
+  };
+
+  void begin_unless_known(const take_snapshot& wanted, const reply<snapshot_description>& to);
+  void begin(const take_snapshot& wanted, const reply<snapshot_description>& to);
+  void on_taken(const std::string& id, const result<runtime::disk_snapshot>& outcome);
+  void on_defined(const std::string& id, const result<snapshot_description>& defined);
+  snapshot_description describe_taken(const std::string& id, const take_snapshot& wanted,
+                                      std::uint64_t bytes) const;
+  void begin_roll_back(const roll_back& wanted, const reply<sandbox_description>& to);
+  void write_base(const snapshot_description& next, const roll_back& wanted,
+                  const reply<sandbox_description>& to);
+
+  workspace& workspace_;
+  teardown& teardown_;
+  std::map<std::string, taking> taking_; ///< By the id that the snapshot gets.
+  bool rolling_back_ = false;
+};
+
+} // namespace insula::actors::inside_sandbox

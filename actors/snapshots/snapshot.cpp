@@ -1,0 +1,492 @@
+#include "actors/snapshots/snapshot.hpp"
+
+#include "actors/counted_mailbox.hpp"
+#include "actors/object.hpp"
+#include "actors/object_link.hpp"
+#include "actors/protocol/errors.hpp"
+#include "actors/snapshots/snapshot_record.hpp"
+#include "base/failpoint.hpp"
+#include "base/limits.hpp"
+#include "base/log.hpp"
+
+#include <caf/all.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
+
+namespace insula::actors {
+
+namespace snapshots {
+
+namespace {
+
+/// Something that was posted to the mailbox.
+struct fact {
+  std::function<void()> happened;
+};
+
+} // namespace
+} // namespace snapshots
+} // namespace insula::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::snapshots::fact)
+
+namespace insula::actors {
+
+namespace snapshots {
+
+namespace {
+
+using rest_atom = caf::atom_constant<caf::atom("rest")>;
+using snapshot_impl = snapshot_object_actor::extend<
+  caf::reacts_to<fact>, caf::reacts_to<rest_atom, std::uint64_t /* how much was asked for */>>;
+
+class object;
+struct snapshot_state_of {
+  static inline const char* name = "snapshot";
+  std::shared_ptr<object> it;
+};
+using snapshot_pointer = counted_pointer<snapshot_state_of, snapshot_impl>;
+
+using then_function = std::function<void()>;
+using otherwise_function = std::function<void(const error&)>;
+using answer_function = std::function<void(result<snapshot_description>)>;
+
+class object final : public std::enable_shared_from_this<object> {
+public:
+  object(snapshot_pointer self, std::string id, std::shared_ptr<const sandbox_options> options)
+      : self_(self)
+      , id_(std::move(id))
+      , owner_(object_name{std::string{kind}, id_}.owner())
+      , options_(std::move(options))
+      , record_(self, options_->keep, kept_in::cluster, owner_) {
+    record_.derive({std::string{lines}},
+                   [id = id_](const auto& record) { return lines_of(id, record); });
+  }
+
+  // ---- What is asked of it
+
+  void define(const define_snapshot& wanted, answer_function to) {
+    with_record_to_write(
+      [=, this] {
+        if (is())
+          return to(error{errc::already_exists, "there is such a snapshot"});
+        auto made = wanted.is;
+        made.created_ms = made.last_used_ms = options_->time->unix_ms();
+        if (made.parent.empty())
+          made.root = id_;
+        made.keep_ms > 0
+          ? record_.set_alarm(std::chrono::milliseconds{made.keep_ms}, changes_of(made))
+          : record_.write(changes_of(made), {}, wanted.context);
+        record_.when_durable(
+          [=, this] {
+            failpoint("snapshot.defined");
+            to(*is());
+            if (wanted.keep_last > 0)
+              delete_older(made.origin, wanted.keep_last);
+          },
+          [to](const error& why) { to(why); });
+      },
+      [to](const error& why) { to(why); }, wanted.context);
+  }
+
+  void find(const find_snapshot& wanted, answer_function to) {
+    record_.load(
+      [=, this] {
+        const auto found = is();
+        found && !found->hidden ? to(*found) : to(not_found());
+      },
+      [to](const error& why) { to(why); }, wanted.context);
+  }
+
+  void hold(const hold_snapshot& wanted, answer_function to) {
+    with_record_to_write(
+      [=, this] {
+        const auto found = is();
+        if (!found || found->state == snapshot_state::deleted)
+          return to(not_found());
+        if (found->state == snapshot_state::failed)
+          return to(error{errc::not_found, "what snapshot " + id_ + " had is lost"});
+        if (found->sandboxes >= limits::snapshot_sandboxes)
+          return to(error{errc::limit_reached, "as many sandboxes stand on this snapshot as may"});
+        const auto now = options_->time->unix_ms();
+        std::vector<storage::change> changes{
+          {std::string{held_prefix} + wanted.sandbox, std::to_string(now)},
+          {used_key, std::to_string(std::max(now, found->last_used_ms))}};
+        found->keep_ms > 0
+          ? record_.set_alarm(std::chrono::milliseconds{found->keep_ms}, std::move(changes))
+          : record_.write(std::move(changes), {}, wanted.context);
+        record_.when_durable([=, this] { to(*is()); }, [to](const error& why) { to(why); });
+      },
+      [to](const error& why) { to(why); }, wanted.context);
+  }
+
+  void release(const release_snapshot& wanted, then_function then, otherwise_function otherwise) {
+    record_.load(
+      [=, this] {
+        const auto key = std::string{held_prefix} + wanted.sandbox;
+        if (record_.find(key) == nullptr)
+          return then();
+        with_record_to_write(
+          [=, this] {
+            record_.write({{key, std::nullopt}});
+            record_.when_durable([=, this] { free(then); }, otherwise);
+          },
+          otherwise, {});
+      },
+      otherwise);
+  }
+
+  void remove(const delete_snapshot& wanted, answer_function to) {
+    with_record_to_write(
+      [=, this] {
+        const auto found = is();
+        if (!found || found->state == snapshot_state::deleted)
+          return to(not_found());
+        log::info("snapshot.deleted", {{"id", id_}, {"request", wanted.context.id}});
+        mark_deleted([=, this] { to(is().value_or(*found)); }, [to](const error& why) { to(why); });
+      },
+      [to](const error& why) { to(why); }, wanted.context);
+  }
+
+  // ---- What its node asks
+
+  void attend(const alarm_due& due, then_function then, otherwise_function otherwise) {
+    with_record_to_write(
+      [=, this] {
+        if (!record_.is_set(due))
+          return then();
+        const auto found = is();
+        if (!found) {
+          record_.alarm_over(due);
+          return record_.when_durable(then, otherwise);
+        }
+        if (found->state != snapshot_state::deleted) {
+          const auto left = expires_ms(*found).value_or(0) - options_->time->unix_ms();
+          if (found->keep_ms > 0 && left > 0) {
+            record_.set_alarm(std::chrono::milliseconds{left});
+            return record_.when_durable(then, otherwise);
+          }
+          if (found->keep_ms == 0) {
+            record_.alarm_over(due);
+            return record_.when_durable(then, otherwise);
+          }
+          log::info("snapshot.expired", {{"id", id_}});
+          return mark_deleted(then, otherwise);
+        }
+        if (record_.find(freed_key) != nullptr)
+          return forget_unless_parent(then, otherwise);
+        // Before anything else it is set again: what follows may fail.
+        record_.set_alarm(found->sandboxes > 0 ? limits::snapshot_look_again
+                                               : limits::snapshot_free_again);
+        record_.when_durable([=, this] { look_at_sandboxes([=, this] { free(then); }); },
+                             otherwise);
+      },
+      otherwise, {});
+  }
+
+  /// What it had is gone, whatever the reason.
+  void lose() {
+    const auto kept = busy();
+    with_record_to_write(
+      [this, kept] {
+        const auto found = is();
+        if (!found || found->state != snapshot_state::created)
+          return;
+        log::error("snapshot.lost", {{"id", id_}, {"origin", found->origin}});
+        record_.write({{state_key, name_of(snapshot_state::failed)}});
+      },
+      [kept](const error&) {}, {}); // The node's next start says so again.
+  }
+
+  /// Nothing of it is to be written any more.
+  void part(then_function then) {
+    const auto me = weak_from_this();
+    wait_until_settled([=, this] {
+      if (const auto mine = me.lock())
+        give_lease_back();
+      then();
+      self_->quit();
+    });
+  }
+
+  // ---- Its end
+
+  /// Kept for as long as something is under way.
+  std::shared_ptr<void> busy() {
+    ++busy_;
+    ++asked_;
+    return {nullptr, [me = weak_from_this()](void*) {
+              if (const auto it = me.lock())
+                it->one_less();
+            }};
+  }
+  void rest(std::uint64_t asked) {
+    if (asked != asked_ || busy_ > 0)
+      return;
+    if (!record_.is_settled())
+      return rest_later();
+    give_lease_back();
+    self_->quit();
+  }
+
+private:
+  std::optional<snapshot_description> is() const { return describe(id_, record_.entries()); }
+  error not_found() const { return {errc::not_found, "Snapshot " + id_ + " not found."}; }
+
+  void one_less() {
+    if (--busy_ == 0)
+      rest_later();
+  }
+  void rest_later() {
+    self_->delayed_send(self_, limits::snapshot_rests_after, rest_atom::value, asked_);
+  }
+
+  std::function<bool(std::function<void()>)> post() const {
+    return [me = self_->address()](std::function<void()> go) {
+      const auto target = caf::actor_cast<snapshot_impl>(me);
+      if (target)
+        caf::anon_send(target, fact{std::move(go)});
+      return target != nullptr;
+    };
+  }
+
+  // ---- The lease
+
+  void with_record_to_write(then_function then, otherwise_function otherwise,
+                            const request_context& context) {
+    record_.load([=, this] { with_lease(then, otherwise); }, otherwise, context);
+  }
+  void with_lease(then_function then, otherwise_function otherwise) {
+    if (epoch_ != 0)
+      return then();
+    waiting_.emplace_back(std::move(then), std::move(otherwise));
+    if (waiting_.size() > 1)
+      return;
+    options_->leases->acquire(owner_, [this, post = post()](const result<storage::epoch>& held) {
+      post([this, held] {
+        if (held)
+          record_.write_at(epoch_ = *held);
+        for (const auto& [then, otherwise] : std::exchange(waiting_, {}))
+          held ? then() : otherwise(held.reason());
+      });
+    });
+  }
+  void give_lease_back() { options_->leases->release(owner_, std::exchange(epoch_, 0)); }
+  void wait_until_settled(then_function then) {
+    if (record_.is_settled())
+      return then();
+    const auto again = [=, this] { wait_until_settled(then); };
+    record_.when_durable(again, [again](const error&) { again(); });
+  }
+
+  // ---- Deletion
+
+  void mark_deleted(then_function then, otherwise_function otherwise) {
+    record_.set_alarm(limits::snapshot_free_again, {{state_key, name_of(snapshot_state::deleted)}});
+    record_.when_durable(
+      [=, this] {
+        failpoint("snapshot.marked_deleted");
+        free(then);
+      },
+      otherwise);
+  }
+
+  /// Of one that is deleted, once nothing stands on it. If that fails, the alarm tries again.
+  void free(then_function then) {
+    const auto found = is();
+    if (!found || found->state != snapshot_state::deleted || found->sandboxes > 0 ||
+        record_.find(freed_key) != nullptr)
+      return then();
+    when_freed_.push_back(std::move(then));
+    if (when_freed_.size() > 1)
+      return;
+    options_->engine->drop_snapshot(id_, [this, post = post()](const result<void>& dropped) {
+      post([this, dropped] { on_dropped(dropped); });
+    });
+  }
+
+  void on_dropped(const result<void>& dropped) {
+    const auto tell = [this] {
+      for (const auto& each : std::exchange(when_freed_, {}))
+        each();
+    };
+    const auto found = is();
+    if (!dropped || !found) {
+      if (!dropped)
+        log::warning("snapshot.not_freed", {{"id", id_}, {"reason", dropped.reason().message}});
+      return tell();
+    }
+    failpoint("snapshot.dropped");
+    if (found->hidden)
+      return destroy(tell, [tell](const error&) { tell(); });
+    record_.set_alarm(limits::deleted_snapshots_kept, {{freed_key, "1"}});
+    record_.when_durable(tell, [tell](const error&) { tell(); });
+  }
+
+  /// The alarm of one that was deleted long ago.
+  void forget_unless_parent(then_function then, otherwise_function otherwise) {
+    self_->request(options_->keep->finder, caf::infinite, scan_marks{list_under(id_), {}, 1, true})
+      .then(
+        [=, this](const storage::mark_page& found) {
+          if (found.lines.empty())
+            return destroy(then, otherwise);
+          record_.set_alarm(limits::deleted_snapshots_kept);
+          record_.when_durable(then, otherwise);
+        },
+        [otherwise](const caf::error& why) { otherwise(from_caf(why)); });
+  }
+
+  void destroy(then_function then, otherwise_function otherwise) {
+    record_.destroy(
+      [=, this] {
+        then();
+        give_lease_back();
+        self_->quit();
+      },
+      otherwise);
+  }
+
+  /// Those whose record does not say that they stand on it do so no more: a server that was killed
+  /// has told nobody.
+  void look_at_sandboxes(then_function then) {
+    struct looking {
+      std::size_t left = 1;
+      std::vector<storage::change> gone = {};
+    };
+    const auto so_far = std::make_shared<looking>();
+    const auto one_less = [=, this] {
+      if (--so_far->left > 0)
+        return;
+      if (so_far->gone.empty())
+        return then();
+      record_.write(std::move(so_far->gone));
+      record_.when_durable(then, [then](const error&) { then(); });
+    };
+    const auto settled_before = options_->time->unix_ms() - limits::snapshot_hold_settles.count();
+    for (const auto& [key, since] : record_.entries()) {
+      if (!key.starts_with(held_prefix) || number_in(since).value_or(0) > settled_before)
+        continue;
+      ++so_far->left;
+      const auto sandbox = key.substr(held_prefix.size());
+      self_
+        ->request(options_->keep->cluster, caf::infinite, read_owner_atom::value, sandbox,
+                  std::string{disk_from_key}, request_context{})
+        .then(
+          [=, this, held = key](const std::vector<storage::entry>& found) {
+            const bool stands = std::any_of(found.begin(), found.end(), [&](const auto& each) {
+              return each.key == disk_from_key && each.value == id_;
+            });
+            if (!stands)
+              so_far->gone.push_back({held, std::nullopt});
+            one_less();
+          },
+          [=](const caf::error&) { one_less(); });
+    }
+    one_less();
+  }
+
+  void delete_older(const std::string& origin, std::uint32_t keep) {
+    const auto directory = options_->objects->get();
+    if (!directory)
+      return;
+    constexpr std::uint32_t some_more = 16;
+    const auto most = static_cast<std::uint32_t>(storage::store::max_page_lines);
+    const auto kept = busy();
+    self_
+      ->request(options_->keep->finder, caf::infinite,
+                scan_marks{list_of_origin(origin), {}, std::min(keep + some_more, most), true})
+      .then(
+        [=, this](const storage::mark_page& found) {
+          for (std::size_t i = keep; i < found.lines.size(); ++i)
+            if (const auto name = object_name::parse(found.lines[i].owner))
+              self_->request(directory, caf::infinite, delete_snapshot{name->id})
+                .then([kept](const snapshot_description&) {}, [kept](const caf::error&) {});
+        },
+        [kept](const caf::error&) {});
+  }
+
+  const snapshot_pointer self_;
+  const std::string id_, owner_;
+  const std::shared_ptr<const sandbox_options> options_;
+  object_storage record_;
+  storage::epoch epoch_ = 0;
+  std::vector<std::pair<then_function, otherwise_function>> waiting_; ///< For the lease.
+  std::vector<then_function> when_freed_;
+  std::size_t busy_ = 0;
+  std::uint64_t asked_ = 0;
+};
+
+/// The handler of one message, which is answered with what it is.
+template <class Message>
+auto serve(snapshot_pointer self, void (object::*function)(const Message&, answer_function)) {
+  return [self, function](const Message& asked) -> caf::result<snapshot_description> {
+    auto promise = self->make_response_promise<snapshot_description>();
+    (self->state.it.get()->*function)(
+      asked, [promise, kept = self->state.it->busy()](result<snapshot_description> told) mutable {
+        told ? promise.deliver(std::move(*told)) : promise.deliver(to_caf(told.reason()));
+      });
+    return promise;
+  };
+}
+
+/// The same for what is answered with nothing.
+template <class Message>
+auto serve(snapshot_pointer self,
+           void (object::*function)(const Message&, then_function, otherwise_function)) {
+  return [self, function](const Message& asked) -> caf::result<caf::ok_atom> {
+    auto promise = self->make_response_promise<caf::ok_atom>();
+    const auto kept = self->state.it->busy();
+    (self->state.it.get()->*function)(
+      asked, [promise, kept]() mutable { promise.deliver(caf::ok_atom::value); },
+      [promise, kept](const error& why) mutable { promise.deliver(to_caf(why)); });
+    return promise;
+  };
+}
+
+snapshot_impl::behavior_type snapshot(snapshot_pointer self, std::string id,
+                                      std::shared_ptr<const sandbox_options> options) {
+  self->state.it = std::make_shared<object>(self, std::move(id), std::move(options));
+  const auto part = [self]() -> caf::result<caf::ok_atom> {
+    auto promise = self->make_response_promise<caf::ok_atom>();
+    self->state.it->part([promise]() mutable { promise.deliver(caf::ok_atom::value); });
+    return promise;
+  };
+  return {
+    serve(self, &object::define),
+    serve(self, &object::find),
+    serve(self, &object::hold),
+    serve(self, &object::release),
+    serve(self, &object::remove),
+    serve(self, &object::attend),
+    [](adopt_atom) {},
+    [part](evict_atom) { return part(); },
+    [part](hand_over_atom) { return part(); },
+    [](keep_files_atom) { return caf::ok_atom::value; },
+    [](keep_used_files_atom) { return caf::ok_atom::value; },
+    [self](lost_atom) { self->state.it->lose(); },
+    [](const fact& what) { what.happened(); },
+    [self](rest_atom, std::uint64_t asked) { self->state.it->rest(asked); },
+  };
+}
+
+} // namespace
+} // namespace snapshots
+
+snapshot_object_actor spawn_snapshot(caf::actor_system& system, std::string id,
+                                     std::shared_ptr<const sandbox_options> options) {
+  return system.spawn(snapshots::snapshot, std::move(id), std::move(options));
+}
+
+object_kinds snapshot_kind(std::shared_ptr<const sandbox_options> options) {
+  object_kinds kinds;
+  kinds.emplace(snapshots::kind,
+                [options = std::move(options)](caf::actor_system& system, const std::string& id)
+                  -> owned_object_actor { return spawn_snapshot(system, id, options); });
+  return kinds;
+}
+
+} // namespace insula::actors

@@ -1,0 +1,104 @@
+#include "actors/snapshots/sweep.hpp"
+
+#include "actors/protocol/errors.hpp"
+#include "actors/snapshots/snapshot.hpp"
+#include "actors/snapshots/snapshot_record.hpp"
+#include "base/log.hpp"
+
+#include <caf/all.hpp>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace insula::actors::snapshots {
+
+namespace {
+
+using listed_atom = caf::atom_constant<caf::atom("listed")>;
+using names = std::set<std::string, std::less<>>;
+
+struct sweep_state {
+  static inline const char* name = "snapshot sweep";
+  std::shared_ptr<const sandbox_options> options;
+  node_directory_actor directory;
+  names found;
+};
+using sweep_pointer = caf::stateful_actor<sweep_state>*;
+
+/// Nothing could have taken it after the engine was asked.
+void drop_unless_recorded(sweep_pointer self, const std::string& id) {
+  const auto owner = object_name{std::string{kind}, id}.owner();
+  self
+    ->request(self->state.options->keep->cluster, caf::infinite, read_owner_atom::value, owner,
+              std::string{taken_key}, request_context{})
+    .then(
+      [engine = self->state.options->engine, id](const std::vector<storage::entry>& record) {
+        if (!record.empty())
+          return;
+        log::info("snapshot.swept", {{"id", id}});
+        engine->drop_snapshot(id, [](const result<void>&) {});
+      },
+      [](const caf::error&) {}); // The next start tries again.
+}
+
+void tell_lost(sweep_pointer self, const std::string& after) {
+  list_snapshots wanted;
+  wanted.after = after;
+  wanted.limit = limits::list_page_sandboxes;
+  self->request(self->state.directory, caf::infinite, wanted)
+    .then(
+      [self](const snapshot_page& page) {
+        for (const auto& each : page.snapshots) {
+          if (each.state != snapshot_state::created || self->state.found.contains(each.id))
+            continue;
+          self
+            ->request(self->state.directory, caf::infinite, reach_atom::value,
+                      object_name{std::string{kind}, each.id})
+            .then(
+              [](const owned_object_actor& it) {
+                caf::anon_send(caf::actor_cast<snapshot_object_actor>(it), lost_atom::value);
+              },
+              [](const caf::error&) {});
+        }
+        if (!page.next.empty())
+          tell_lost(self, page.next);
+      },
+      [](const caf::error&) {});
+}
+
+caf::behavior sweeper(sweep_pointer self, std::shared_ptr<const sandbox_options> options,
+                      node_directory_actor directory) {
+  self->state.options = std::move(options);
+  self->state.directory = std::move(directory);
+  self->state.options->engine->list_snapshots(
+    [me = caf::actor_cast<caf::actor_addr>(self)](result<std::vector<std::string>> all) {
+      const auto target = caf::actor_cast<caf::actor>(me);
+      if (!target)
+        return;
+      if (all)
+        caf::anon_send(target, listed_atom::value, std::move(*all));
+      else
+        caf::anon_send_exit(target, caf::exit_reason::user_shutdown);
+    });
+  return {
+    [self](listed_atom, std::vector<std::string>& all) {
+      self->unbecome(); // It ends once all that it asks for is answered.
+      for (const auto& each : all)
+        drop_unless_recorded(self, each);
+      self->state.found = {all.begin(), all.end()};
+      tell_lost(self, {});
+    },
+  };
+}
+
+} // namespace
+
+void sweep(caf::actor_system& system, std::shared_ptr<const sandbox_options> options,
+           node_directory_actor directory) {
+  system.spawn(sweeper, std::move(options), std::move(directory));
+}
+
+} // namespace insula::actors::snapshots

@@ -1,0 +1,386 @@
+#include "actors/snapshots/snapshot.hpp"
+#include "actors/snapshots/sweep.hpp"
+#include "base/limits.hpp"
+#include "tests/actors/fixture.hpp"
+
+#include <algorithm>
+#include <utility>
+
+using namespace insula;
+using namespace insula::actors;
+using namespace insula::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+/// A node whose directory knows sandboxes and snapshots.
+struct node_with_snapshots : small_node {
+  node_directory_actor directory = make_directory(snapshot_kind(options));
+
+  sandbox_actor running(const char* id) {
+    return sys.ask<sandbox_actor>(directory, find_atom::value, std::string{id}, request_context{})
+      .value();
+  }
+  sandbox_actor at_rest(const char* id) {
+    return sys.ask<sandbox_actor>(directory, reach_atom::value, std::string{id}, request_context{})
+      .value();
+  }
+  snapshot_description take(const sandbox_actor& of, take_snapshot wanted = {}) {
+    return sys.ask<snapshot_description>(of, std::move(wanted)).value();
+  }
+  pending<snapshot_description> find(const std::string& id) {
+    return sys.ask<snapshot_description>(directory, find_snapshot{id});
+  }
+  pending<snapshot_description> remove(const std::string& id) {
+    return sys.ask<snapshot_description>(directory, delete_snapshot{id});
+  }
+  void remove_sandbox(const char* id) {
+    sys.ask<caf::ok_atom>(directory, delete_atom::value, std::string{id}, request_context{})
+      .value();
+  }
+  pending<sandbox_description> define(const char* id, const std::string& from) {
+    define_sandbox wanted;
+    wanted.snapshot = from;
+    return sys.ask<sandbox_description>(at_rest(id), std::move(wanted));
+  }
+  std::vector<std::string> list(list_snapshots wanted) {
+    if (wanted.limit == 1)
+      wanted.limit = 100;
+    std::vector<std::string> ids;
+    for (const auto& each : sys.ask<snapshot_page>(directory, std::move(wanted)).value().snapshots)
+      ids.push_back(each.id);
+    return ids;
+  }
+  bool has_bytes(const std::string& id) { return engine.snapshots->contains(id); }
+  std::string began_with() { return engine.creations.back().spec.disk_from; }
+  /// Rings the alarm of a snapshot, as the node's alarms do.
+  void ring(const std::string& id) {
+    const auto owner = "snapshot:" + id;
+    const auto alarm = store.value(owner, std::string{alarm_keys});
+    REQUIRE_FALSE(alarm.empty());
+    sys.ask<caf::ok_atom>(directory, alarm_due{{kept_in::cluster, owner, {}}, alarm}).value();
+  }
+  void take_time(std::chrono::nanoseconds by) { sys.time.advance(by); }
+};
+
+take_snapshot called(std::string name) {
+  take_snapshot wanted;
+  wanted.name = std::move(name);
+  return wanted;
+}
+
+} // namespace
+
+TEST_CASE("a snapshot is an object with a record of its own", "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto box = node.running("abc");
+  auto wanted = called("before");
+  wanted.labels = {{"a", "1"}, {"b", "x=y"}};
+  const auto made = node.take(box, wanted);
+  CHECK(made.origin == "abc");
+  CHECK(made.name == "before");
+  CHECK(made.labels == wanted.labels);
+  CHECK(made.image == "host");
+  CHECK(made.parent.empty());
+  CHECK(made.root == made.id);
+  CHECK(made.bytes == 4096);
+  CHECK(made.state == snapshot_state::created);
+  CHECK(node.has_bytes(made.id));
+
+  // It outlives its object and its origin.
+  node.sys.advance(limits::snapshot_rests_after + 1s);
+  node.remove_sandbox("abc");
+  const auto found = node.find(made.id).value();
+  CHECK(found.name == "before");
+  CHECK(found.labels == wanted.labels);
+  CHECK(node.has_bytes(made.id));
+  CHECK(node.find("aaaa").reason().code == errc::not_found);
+  CHECK(node.find("A/b").reason().code == errc::not_found);
+}
+
+TEST_CASE("each snapshot comes from the one before, and lists have them in order",
+          "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto box = node.running("abc");
+  const auto first = node.take(box);
+  node.take_time(5ms);
+  const auto second = node.take(box);
+  node.take_time(5ms);
+  const auto other = node.take(node.running("def"));
+  CHECK(second.parent == first.id);
+  CHECK(second.root == first.id);
+  CHECK(other.parent.empty());
+
+  CHECK(node.list({}) == std::vector{other.id, second.id, first.id});
+  list_snapshots of{.origin = "abc"};
+  CHECK(node.list(of) == std::vector{second.id, first.id});
+  CHECK(node.list({.root = first.id}) == std::vector{first.id, second.id});
+
+  const auto page = node.sys.ask<snapshot_page>(node.directory, list_snapshots{.limit = 2}).value();
+  REQUIRE(page.snapshots.size() == 2);
+  CHECK(node.list({.after = page.next, .limit = 2}) == std::vector{first.id});
+  CHECK(node.sys.ask<snapshot_page>(node.directory, list_snapshots{.after = "x"}).reason().code ==
+        errc::invalid_request);
+
+  // One that is deleted stays in its tree alone.
+  CHECK(node.remove(first.id).value().state == snapshot_state::deleted);
+  CHECK_FALSE(node.has_bytes(first.id));
+  CHECK(node.list(of) == std::vector{second.id});
+  CHECK(node.list({.root = first.id}) == std::vector{first.id, second.id});
+  CHECK(node.find(first.id).value().state == snapshot_state::deleted);
+  CHECK(node.remove(first.id).reason().code == errc::not_found);
+}
+
+TEST_CASE("a sandbox begins with a snapshot, and the bytes stay for as long as it does",
+          "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto made = node.take(node.running("abc"));
+  CHECK(node.define("def", made.id).value().snapshot == made.id);
+  const auto other = node.running("def");
+  CHECK(node.began_with() == made.id);
+  CHECK(node.find(made.id).value().sandboxes == 1);
+  // What it takes comes from there.
+  const auto next = node.take(other);
+  CHECK(next.parent == made.id);
+  CHECK(next.root == made.id);
+  CHECK(next.origin == "def");
+
+  CHECK(node.remove(made.id).value().state == snapshot_state::deleted);
+  CHECK(node.has_bytes(made.id));
+  CHECK(node.define("ghi", made.id).reason().code == errc::not_found);
+  CHECK(node.store.value("ghi", "disk_from").empty());
+  SECTION("until it is deleted") {
+    node.remove_sandbox("def");
+    node.sys.run();
+    CHECK_FALSE(node.has_bytes(made.id));
+  }
+  SECTION("also when a server ended before it could say that it was") {
+    node.store.disk.commit({"def", 100, {}, {""}}, [](result<void>) {});
+    node.ring(made.id); // It is so lately that the record may not be there yet.
+    CHECK(node.has_bytes(made.id));
+    node.take_time(limits::snapshot_hold_settles + 1s);
+    node.ring(made.id);
+    CHECK_FALSE(node.has_bytes(made.id));
+  }
+  SECTION("and not because it is looked whether it does") {
+    node.take_time(limits::snapshot_hold_settles + 1s);
+    node.ring(made.id);
+    CHECK(node.has_bytes(made.id));
+  }
+}
+
+TEST_CASE("a sandbox that cannot be defined holds no snapshot", "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto made = node.take(node.running("abc"));
+  node.running("def");
+  CHECK(node.define("def", made.id).reason().code == errc::already_exists);
+  node.sys.run();
+  CHECK(node.find(made.id).value().sandboxes == 0);
+  CHECK(node.define("ghi", "nothere").reason().code == errc::not_found);
+  define_sandbox two;
+  two.snapshot = made.id;
+  two.image = "host";
+  CHECK(node.sys.ask<sandbox_description>(node.at_rest("ghi"), two).reason().code ==
+        errc::invalid_request);
+}
+
+TEST_CASE("a snapshot that could not be kept leaves nothing", "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto box = node.running("abc");
+  SECTION("since the engine refuses") {
+    node.place().snapshot_error = error{errc::disk_full, "no room"};
+    CHECK(node.sys.ask<snapshot_description>(box, take_snapshot{}).reason().code ==
+          errc::disk_full);
+  }
+  SECTION("since the store refuses") {
+    node.place().hold_snapshot = true;
+    const auto asked = node.sys.ask<snapshot_description>(box, take_snapshot{});
+    CHECK(asked.open());
+    node.store.write_error = error{errc::disk_full, "no room"};
+    node.place().finish_snapshots();
+    node.sys.run();
+    CHECK(asked.reason().code == errc::disk_full);
+  }
+  SECTION("of a sandbox that nobody has made") {
+    CHECK(node.sys.ask<snapshot_description>(node.at_rest("def"), take_snapshot{}).reason().code ==
+          errc::not_found);
+  }
+  SECTION("with words that are too long") {
+    CHECK(
+      node.sys
+        .ask<snapshot_description>(box, called(std::string(limits::snapshot_name_bytes + 1, 'n')))
+        .reason()
+        .code == errc::invalid_request);
+    take_snapshot wanted;
+    wanted.labels = {{"", "x"}};
+    CHECK(node.sys.ask<snapshot_description>(box, wanted).reason().code == errc::invalid_request);
+  }
+  CHECK(node.engine.snapshots->empty());
+  CHECK(node.list({}).empty());
+}
+
+TEST_CASE("of one sandbox only so many are taken at once", "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto box = node.running("abc");
+  node.place().hold_snapshot = true;
+  std::vector<pending<snapshot_description>> all;
+  for (std::size_t i = 0; i < limits::snapshots_at_once; ++i)
+    all.push_back(node.sys.ask<snapshot_description>(box, take_snapshot{}));
+  CHECK(node.sys.ask<snapshot_description>(box, take_snapshot{}).reason().code ==
+        errc::limit_reached);
+  node.place().finish_snapshots();
+  node.sys.run();
+  for (const auto& each : all)
+    CHECK(each.value().origin == "abc");
+}
+
+TEST_CASE("a request for a snapshot that comes again is answered with the first's",
+          "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto box = node.running("abc");
+  take_snapshot wanted;
+  wanted.id = "same";
+  node.place().hold_snapshot = true;
+  const auto first = node.sys.ask<snapshot_description>(box, wanted);
+  const auto second = node.sys.ask<snapshot_description>(box, wanted);
+  node.place().finish_snapshots();
+  node.sys.run();
+  CHECK(first.value().id == "same");
+  CHECK(second.value().created_ms == first.value().created_ms);
+  node.take_time(1s);
+  CHECK(node.take(box, wanted).created_ms == first.value().created_ms);
+  CHECK(node.list({}).size() == 1);
+}
+
+TEST_CASE("a snapshot goes when its time is up, which each use begins anew",
+          "[actors][snapshots]") {
+  node_with_snapshots node;
+  take_snapshot wanted;
+  wanted.keep_ms = 60'000;
+  const auto made = node.take(node.running("abc"), wanted);
+  CHECK(expires_ms(made) == made.created_ms + 60'000);
+  node.take_time(50s);
+  node.define("def", made.id).value();
+  node.take_time(20s);
+  node.ring(made.id);
+  CHECK(node.find(made.id).value().state == snapshot_state::created);
+  node.take_time(41s);
+  node.ring(made.id);
+  CHECK(node.find(made.id).value().state == snapshot_state::deleted);
+  CHECK(node.has_bytes(made.id)); // It is in use.
+  node.remove_sandbox("def");
+  node.sys.run();
+  CHECK_FALSE(node.has_bytes(made.id));
+}
+
+TEST_CASE("of an origin only so many newest ones are kept", "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto box = node.running("abc");
+  std::vector<std::string> ids;
+  for (int i = 0; i < 5; ++i) {
+    take_snapshot wanted;
+    wanted.keep_last = 2;
+    ids.push_back(node.take(box, wanted).id);
+    node.take_time(1ms);
+    node.sys.run();
+  }
+  CHECK(node.list({.origin = "abc"}) == std::vector{ids[4], ids[3]});
+  CHECK(node.engine.snapshots->size() == 2);
+}
+
+TEST_CASE("what was deleted is forgotten, unless others came from it", "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto box = node.running("abc");
+  const auto first = node.take(box);
+  node.take_time(1ms);
+  const auto second = node.take(box);
+  node.remove(first.id).value();
+  node.ring(first.id);
+  CHECK(node.find(first.id).value().state == snapshot_state::deleted);
+  node.remove(second.id).value();
+  node.ring(second.id);
+  CHECK(node.find(second.id).reason().code == errc::not_found);
+  node.ring(first.id);
+  CHECK(node.find(first.id).reason().code == errc::not_found);
+  CHECK(node.store.disk.read("snapshot:" + first.id)->empty());
+}
+
+TEST_CASE("a snapshot for forks is in no list, and leaves nothing", "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto box = node.running("abc");
+  const auto before = node.take(box);
+  take_snapshot wanted;
+  wanted.hidden = true;
+  wanted.keep_ms = limits::fork_snapshot_kept.count();
+  const auto made = node.take(box, wanted);
+  CHECK(node.list({}) == std::vector{before.id});
+  CHECK(node.find(made.id).reason().code == errc::not_found);
+  node.define("def", made.id).value();
+  CHECK(node.remove(made.id).value().state == snapshot_state::deleted);
+  const auto other = node.running("def");
+  CHECK(node.began_with() == made.id);
+  // To those who look, its disk comes from the one before.
+  CHECK(node.take(other).parent == before.id);
+  node.remove_sandbox("def");
+  node.sys.run();
+  CHECK_FALSE(node.has_bytes(made.id));
+  CHECK(node.store.disk.read("snapshot:" + made.id)->empty());
+}
+
+TEST_CASE("a sandbox goes back to one of its snapshots in place", "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto box = node.running("abc");
+  const auto first = node.take(box);
+  const auto starts = node.engine.creations.size();
+  SECTION("while it runs: all that runs in it ends") {
+    const auto told = node.sys.ask<sandbox_description>(box, roll_back{first.id});
+    CHECK(told.value().snapshot == first.id);
+    CHECK(told.value().state == "running");
+    CHECK(node.engine.creations.size() == starts + 1);
+    CHECK(node.began_with() == first.id);
+    CHECK(node.find(first.id).value().sandboxes == 1);
+    CHECK(node.store.value("abc", "rolled_back").empty());
+    // The next one comes from there, and an older one can be gone back to.
+    node.take_time(1ms);
+    const auto second = node.take(box);
+    CHECK(second.parent == first.id);
+    node.sys.ask<sandbox_description>(box, roll_back{second.id}).value();
+    node.sys.run();
+    CHECK(node.find(first.id).value().sandboxes == 0);
+    CHECK(node.find(second.id).value().sandboxes == 1);
+  }
+  SECTION("not to that of another one") {
+    const auto other = node.take(node.running("def"));
+    CHECK(node.sys.ask<sandbox_description>(box, roll_back{other.id}).reason().code ==
+          errc::invalid_request);
+    node.sys.run();
+    CHECK(node.find(other.id).value().sandboxes == 0);
+    CHECK(node.sys.ask<sandbox_description>(box, roll_back{"nothere"}).reason().code ==
+          errc::not_found);
+  }
+  SECTION("not while it is paused") {
+    node.sys.ask<sandbox_description>(box, pause_sandbox{}).value();
+    CHECK(node.sys.ask<sandbox_description>(box, roll_back{first.id}).reason().code ==
+          errc::invalid_request);
+    // A snapshot of it is taken as it stands.
+    node.take_time(1ms);
+    CHECK(node.take(box).parent == first.id);
+    CHECK(node.engine.creations.size() == starts);
+  }
+}
+
+TEST_CASE("at its start a node makes records and bytes fit", "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto box = node.running("abc");
+  const auto kept = node.take(box), lost = node.take(box);
+  node.engine.snapshots->erase(lost.id);
+  node.engine.snapshots->insert("ofnobody");
+  snapshots::sweep(node.sys.get(), node.options, node.directory);
+  node.sys.run();
+  CHECK(node.has_bytes(kept.id));
+  CHECK_FALSE(node.has_bytes("ofnobody"));
+  CHECK(node.find(kept.id).value().state == snapshot_state::created);
+  CHECK(node.find(lost.id).value().state == snapshot_state::failed);
+  CHECK(node.define("def", lost.id).reason().code == errc::not_found);
+  CHECK(node.remove(lost.id).value().state == snapshot_state::deleted);
+}
