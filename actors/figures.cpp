@@ -67,6 +67,20 @@ void figures::write(metrics::text& into) const {
   into.single("insula_pool_dead_slots_total", kind::counter,
               "Warm sandboxes that were found dead, and given to nobody.", slots_died_);
 
+  into.single("insula_disk_snapshots_taken_total", kind::counter,
+              "Snapshots of disks that somebody has asked for.", snapshots_);
+  into.single("insula_disk_snapshots_kept_total", kind::counter,
+              "Snapshots of the disks of persistent sandboxes, for their next starts.",
+              disks_kept_);
+  into.single("insula_disk_snapshots_failed_total", kind::counter,
+              "Snapshots of disks that could not be taken.", snapshots_failed_);
+  into.single("insula_disk_snapshot_seconds", kind::histogram,
+              "What a snapshot of a disk took until it was durable.", snapshot_);
+  into.single("insula_disk_snapshot_pause_seconds", kind::histogram,
+              "How long a sandbox stood still for a snapshot of its disk.", snapshot_pause_);
+  into.single("insula_sandboxes_rolled_back_total", kind::counter,
+              "Sandboxes that went back to a snapshot.", rolled_back_);
+
   into.single("insula_commands_running", kind::gauge, "Commands that run.", running_);
   into.single("insula_sessions_open", kind::gauge, "Sessions with a live shell.", sessions_);
   into.single("insula_commands_not_started_total", kind::counter,

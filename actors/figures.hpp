@@ -56,6 +56,18 @@ public:
   void slot_died() { slots_died_.add(); }
   void cold_start() { cold_starts_.add(); }
 
+  // Snapshots of disks.
+  /// Nobody has asked for one that is `kept`, for a persistent sandbox. `took` is all of it, and
+  /// `stood_still` how long what runs in the sandbox did.
+  void snapshot_taken(bool kept, std::chrono::nanoseconds took,
+                      std::chrono::nanoseconds stood_still) {
+    (kept ? disks_kept_ : snapshots_).add();
+    snapshot_.observe(took);
+    snapshot_pause_.observe(stood_still);
+  }
+  void snapshot_failed() { snapshots_failed_.add(); }
+  void rolled_back() { rolled_back_.add(); }
+
   // Commands.
   void took(exec_phase what, std::chrono::nanoseconds time) { at(exec_, what).observe(time); }
   /// From the beginning of a sandbox's start to the first output of its first command.
@@ -102,6 +114,12 @@ private:
   metrics::counter frozen_;
   metrics::counter not_frozen_;
   metrics::histogram thaw_;
+  metrics::counter snapshots_;
+  metrics::counter disks_kept_;
+  metrics::counter snapshots_failed_;
+  metrics::counter rolled_back_;
+  metrics::histogram snapshot_;
+  metrics::histogram snapshot_pause_;
   std::array<metrics::histogram, exec_phases> exec_;
   metrics::gauge running_;
   metrics::gauge sessions_;

@@ -96,7 +96,7 @@ node::node(caf::actor_system& system, storage::store& cluster, storage::store& l
     kinds.merge(snapshot_kind(shared));
   const auto directory = spawn_directory(system, shared, std::move(kinds));
   if (is_alone)
-    snapshots::sweep(system, shared, directory);
+    sweep_ = snapshots::sweep(system, shared, directory);
   adopt_all(*engine, directory);
   caf::anon_send(alarms_, wake_by_atom::value, caf::actor_cast<caf::actor>(directory));
   directory_ = directory;
@@ -150,6 +150,8 @@ node::~node() {
   caf::anon_send_exit(alarms_, caf::exit_reason::user_shutdown);
   caf::anon_send_exit(directory_, caf::exit_reason::user_shutdown);
   caf::anon_send_exit(pool_, caf::exit_reason::user_shutdown);
+  if (sweep_)
+    caf::anon_send_exit(sweep_, caf::exit_reason::user_shutdown);
 }
 
 } // namespace insula::actors

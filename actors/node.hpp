@@ -57,6 +57,7 @@ private:
   node_directory_actor directory_;
   alarms_actor alarms_;
   pool_actor pool_;
+  caf::actor sweep_; ///< Of snapshots. None: it is in a cluster.
   std::shared_ptr<lent_store> swept_;
 };
 

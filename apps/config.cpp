@@ -905,7 +905,8 @@ const std::vector<agreement>& agreements() {
      "expected both snapshots.endpoint and snapshots.bucket, or neither"},
     {"snapshots.all",
      [](const config& c) {
-       return !c.snapshots.all || !c.snapshots.directory.empty() || !c.snapshots.endpoint.empty();
+       return !c.snapshots.all || !c.snapshots.directory.empty() || !c.snapshots.endpoint.empty() ||
+              c.cluster.nodes.empty();
      },
      "expected snapshots.directory or snapshots.endpoint, where they are to be"},
     {"sandbox.max_instances",

@@ -625,6 +625,12 @@ result<void> run(const config& values, const config_origin& from) {
   options.buckets = values.buckets;
   options.buckets.allowed_private = values.network.allow_private;
   options.files = snapshots ? &*snapshots : nullptr;
+  options.keeps_disks = !snapshots && !cluster && engine.keeps_snapshots();
+  const bool keeps_files = snapshots || options.keeps_disks;
+  if (values.snapshots.all && !keeps_files)
+    return error{errc::invalid_request,
+                 "snapshots.all: the disks of this node's sandboxes are in memory: expected "
+                 "snapshots.directory or snapshots.endpoint"};
   options.logs = &kept_logs;
   options.keep_interval = values.snapshots.interval;
   options.all_persistent = values.snapshots.all;
@@ -708,7 +714,7 @@ result<void> run(const config& values, const config_origin& from) {
   }
   serving.pool = node->pool();
   serving.images = &supply;
-  serving.keeps_snapshots = snapshots.has_value();
+  serving.keeps_snapshots = keeps_files;
   serving.more_figures = [described, counts, &snapshots, &supply, &key_places,
                           store = records->figures, &engine,
                           of = cluster.get()](metrics::text& into) {
@@ -777,7 +783,7 @@ result<void> run(const config& values, const config_origin& from) {
     server.stop_accepting();
     std::this_thread::sleep_for(accepted_patience);
     engine.hand_over();
-  } else if (snapshots && !is_alone) {
+  } else if (keeps_files && !is_alone) {
     server.stop_accepting();
     keep_files(*node, signals);
   }

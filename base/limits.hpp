@@ -487,6 +487,9 @@ inline constexpr std::size_t snapshot_labels_bytes = 4u << 10;
 inline constexpr std::size_t snapshot_sandboxes = 10'000;
 inline constexpr std::size_t snapshots_at_once = 8;
 
+/// A body about snapshots, or about siblings with their environment.
+inline constexpr std::uint64_t snapshot_body_bytes = 256u << 10;
+
 /// Siblings that one request makes.
 inline constexpr std::size_t forks_at_once = 100;
 
@@ -495,7 +498,7 @@ inline constexpr std::chrono::milliseconds fork_snapshot_kept = 10min;
 
 /// What a deleted snapshot had is freed: tried again if that fails; and it is looked whether those
 /// that stood on it do so, unless they have come so lately that their records may not say so yet.
-inline constexpr std::chrono::milliseconds snapshot_free_again = 1min;
+inline constexpr std::chrono::milliseconds snapshot_free_again = 5s;
 inline constexpr std::chrono::milliseconds snapshot_look_again = 1h;
 inline constexpr std::chrono::milliseconds snapshot_hold_settles = 10min;
 

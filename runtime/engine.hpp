@@ -519,6 +519,8 @@ public:
   /// It is gone then; that it is not there is fine. What stands on it goes on. Errors: io_failed.
   virtual void drop_snapshot(const std::string& name,
                              std::function<void(result<void>)> on_dropped) = 0;
+  /// They outlive this server, whatever makes sandboxes, and the machine's restart. Any thread.
+  virtual bool keeps_snapshots() const = 0;
   /// Names of those that are there. Errors: io_failed.
   virtual void list_snapshots(std::function<void(result<std::vector<std::string>>)> tell) = 0;
 

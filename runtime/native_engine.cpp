@@ -60,6 +60,7 @@ struct native_engine_core {
       , generation(link.generation)
       , gaining_rights(link.gaining_rights)
       , disk_snapshots(link.disk_snapshots)
+      , keeps_snapshots(link.keeps_snapshots)
       , naming_users(link.naming_users)
       , cgroups(cgroup_tree::of_process(link.pid, options.key)) {
     std::set<std::uint32_t> used;
@@ -145,7 +146,8 @@ struct native_engine_core {
   std::atomic<bool> handed_over{false}; ///< What is adopted from then on is left as it is.
   const std::uint64_t generation;       ///< Of this server, among those of its spawner.
   const bool gaining_rights;            ///< Its spawner can make sandboxes with `sudo`.
-  const bool disk_snapshots;            ///< Its spawner takes snapshots of disks.
+  const bool disk_snapshots;            ///< Its spawner takes snapshots of disks,
+  const bool keeps_snapshots;           ///< and they are on the machine's disk.
   const bool naming_users;              ///< Its spawner's agents can name a user.
   machine_meter memory;
   cgroup_tree cgroups;
@@ -2129,10 +2131,13 @@ void native_engine::drop_snapshot(const std::string& name,
   core_->spawner.drop_snapshot(name, std::move(on_dropped));
 }
 
+bool native_engine::keeps_snapshots() const {
+  return core_->keeps_snapshots;
+}
+
 void native_engine::list_snapshots(std::function<void(result<std::vector<std::string>>)> tell) {
-  if (!core_->disk_snapshots) // It has none.
-    return boost::asio::post(core_->pool.here(),
-                             [tell = std::move(tell)] { tell(std::vector<std::string>{}); });
+  if (!core_->disk_snapshots)
+    return boost::asio::post(core_->pool.here(), [tell = std::move(tell)] { tell(no_snapshots); });
   core_->spawner.list_snapshots(std::move(tell));
 }
 

@@ -48,6 +48,7 @@ public:
   void disown(const std::string& name, std::function<void()> on_gone) override;
   void drop_snapshot(const std::string& name,
                      std::function<void(result<void>)> on_dropped) override;
+  bool keeps_snapshots() const override;
   void list_snapshots(std::function<void(result<std::vector<std::string>>)> tell) override;
   std::vector<std::string> ailments() const override;
   std::optional<error> refuses_more() const override;

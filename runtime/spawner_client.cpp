@@ -221,6 +221,7 @@ std::optional<spawner_link> greet(unique_fd& socket) {
   link.layers_over_images = (heard->said.flags & spawner::layers_over_images) != 0;
   link.gaining_rights = (heard->said.flags & spawner::gaining_rights) != 0;
   link.disk_snapshots = (heard->said.flags & spawner::disk_snapshots) != 0;
+  link.keeps_snapshots = (heard->said.flags & spawner::keeping_snapshots) != 0;
   link.naming_users = (heard->said.flags & spawner::naming_users) != 0;
   link.lists_of_packages = (heard->said.flags & spawner::lists_of_packages) != 0;
   while (link.version == spawner::version) {

@@ -65,6 +65,7 @@ struct spawner_link {
   bool layers_over_images = false; ///< Its sandboxes have what is in an image's `over`.
   bool gaining_rights = false;     ///< It can make sandboxes whose users may become their root.
   bool disk_snapshots = false;     ///< It takes snapshots of disks.
+  bool keeps_snapshots = false;    ///< They are on the machine's disk.
   bool naming_users = false;       ///< Its sandboxes' users can be given names.
   bool lists_of_packages = false;  ///< Of the machine's image, these have dpkg's lists.
 };

@@ -192,6 +192,8 @@ using sandbox_itself = caf::typed_actor<
   // profile), store_failed, disk_full.
   caf::replies_to<define_sandbox>::with<sandbox_description>,
   caf::replies_to<redefine_sandbox>::with<sandbox_description>,
+  // Errors: not_found.
+  caf::replies_to<copy_definition>::with<define_sandbox>,
   // Starts nothing.
   caf::replies_to<status_atom>::with<sandbox_status>,
   // Answers when it is durable and all that runs in it stands still, or goes on. Errors:

@@ -396,6 +396,12 @@ struct define_sandbox {
   bool prompt = false;
   request_context context = {};
 };
+/// What a sibling is given that begins as this sandbox was defined: its limits, its network policy
+/// and its profile. Its image, its time and what APIs say of it are left out. Starts nothing.
+struct copy_definition {
+  bool with_env = false;
+  request_context context = {};
+};
 /// One API's text becomes another one. The texts of other APIs do not matter to it.
 struct metadata_change {
   std::string api;
@@ -645,6 +651,7 @@ struct file_channel {
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::begin_run)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::change_network_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::create_session_request)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::copy_definition)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::define_sandbox)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::define_terminal)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::delete_session_request)

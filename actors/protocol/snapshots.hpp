@@ -55,6 +55,7 @@ inline std::optional<std::int64_t> expires_ms(const snapshot_description& of) {
 struct define_snapshot {
   snapshot_description is; ///< Times but for keep_ms, and `root` of one without a parent, are set.
   std::uint32_t keep_last = 0; ///< Older ones of the origin are deleted beyond so many. 0: none.
+  std::string held_by = {};    ///< A sandbox that stands on it from the beginning. Empty: none.
   request_context context = {};
 };
 struct find_snapshot {

@@ -311,6 +311,28 @@ void description::redefine(const redefine_sandbox& wanted, const reply<sandbox_d
   });
 }
 
+void description::copy(const copy_definition& wanted, const reply<define_sandbox>& to) {
+  core_.with_record(to, wanted.context, [this, wanted](const reply<define_sandbox>& mine) {
+    if (!core_.exists())
+      return mine.fail(core_.not_found());
+    define_sandbox is;
+    if (wanted.with_env)
+      is.env = own_environment(core_);
+    if (const auto* text = record().find(network_key))
+      if (auto policy = policy_from_text(*text))
+        is.network = std::move(*policy);
+    is.memory_bytes =
+      static_cast<std::uint64_t>(number_in(record().entries(), memory_key).value_or(0));
+    is.cpu_percent = static_cast<std::uint32_t>(number_in(record().entries(), cpu_key).value_or(0));
+    auto profile = recorded_profile(core_);
+    if (!profile)
+      return mine.fail(profile.reason());
+    if (record().find(profile_key) != nullptr)
+      is.profile = std::move(*profile);
+    mine.deliver(std::move(is));
+  });
+}
+
 std::vector<storage::change> fitting_changes(const metadata_change& wanted, const core& of) {
   if ((wanted.only_if && *wanted.only_if != text_of(wanted.api, of.record())) ||
       misfit(wanted, of.record()))

@@ -15,6 +15,7 @@ public:
 
   void define(const define_sandbox& wanted, const reply<sandbox_description>& to);
   void redefine(const redefine_sandbox& wanted, const reply<sandbox_description>& to);
+  void copy(const copy_definition& wanted, const reply<define_sandbox>& to);
 
   bool delays(const request_context& context, const then_function& then,
               const otherwise_function& otherwise) override;

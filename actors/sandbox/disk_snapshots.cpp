@@ -114,11 +114,20 @@ void disk_snapshots::begin_unless_known(const take_snapshot& wanted,
     }});
 }
 
-void disk_snapshots::begin(const take_snapshot& wanted, const reply<snapshot_description>& to) {
+void disk_snapshots::begin(const take_snapshot& wanted, const reply<snapshot_description>& to,
+                           bool stands_on_it) {
   if (taking_.size() >= limits::snapshots_at_once)
     return to.fail({errc::limit_reached, "as many snapshots of this sandbox are taken as may be"});
   const auto id = wanted.id.empty() ? sandbox_id::generate().str() : wanted.id;
-  taking_.emplace(id, taking{wanted, {to}, core_.keep_awake(), pending_operation{core_}});
+  // One that nobody has asked for is no use of the sandbox.
+  auto awake = stands_on_it ? nullptr : core_.keep_awake();
+  taking_.emplace(id, taking{wanted,
+                             {to},
+                             std::move(awake),
+                             pending_operation{core_},
+                             steady_clock::now(),
+                             std::chrono::nanoseconds{0},
+                             stands_on_it});
   engine_sandbox()->take_snapshot(id, [this, id, post = core_.post(), engine = options().engine](
                                         const result<runtime::disk_snapshot>& outcome) {
     if (!post([=, this] { on_taken(id, outcome); }) && outcome)
@@ -154,15 +163,23 @@ void disk_snapshots::on_taken(const std::string& id,
   if (at == taking_.end())
     return outcome ? drop(*options().engine, id) : void();
   if (!outcome) {
+    options().figures->snapshot_failed();
     log::warning("snapshot.not_taken", {{"id", core_.id()}, {"reason", outcome.reason().message}});
     return taking_.extract(at).mapped().give(outcome.reason());
   }
   failpoint("snapshot.taken");
-  const auto& wanted = at->second.wanted;
-  core_.ask_snapshot(
-    define_snapshot{describe_taken(id, wanted, outcome->bytes), wanted.keep_last, wanted.context},
-    reply<snapshot_description>::function{
-      [this, id](const result<snapshot_description>& defined) { on_defined(id, defined); }});
+  auto& [wanted, to, awake, mine, since, stood_still, stands_on_it] = at->second;
+  stood_still = outcome->stood_still;
+  define_snapshot made{describe_taken(id, wanted, outcome->bytes), wanted.keep_last};
+  made.context = wanted.context;
+  if (stands_on_it) {
+    made.is.state = snapshot_state::deleted;
+    made.held_by = core_.id();
+  }
+  core_.ask_snapshot(std::move(made), reply<snapshot_description>::function{
+                                        [this, id](const result<snapshot_description>& defined) {
+                                          on_defined(id, defined);
+                                        }});
 }
 
 void disk_snapshots::on_defined(const std::string& id,
@@ -171,11 +188,15 @@ void disk_snapshots::on_defined(const std::string& id,
   if (!asked)
     return;
   if (!defined) {
+    options().figures->snapshot_failed();
     drop(*options().engine, id);
     return asked.mapped().give(defined.reason());
   }
-  log::info("snapshot.taken",
-            {{"id", id}, {"sandbox", core_.id()}, {"request", asked.mapped().wanted.context.id}});
+  const auto& done = asked.mapped();
+  options().figures->snapshot_taken(done.stands_on_it, steady_clock::now() - done.since,
+                                    done.stood_still);
+  log::write(defined->hidden ? log::level::debug : log::level::info, "snapshot.taken",
+             {{"id", id}, {"sandbox", core_.id()}, {"request", done.wanted.context.id}});
   if (!defined->hidden) {
     // Nothing is lost if this is: the next one then comes from an older one.
     const pending_operation mine{core_};
@@ -187,7 +208,7 @@ void disk_snapshots::on_defined(const std::string& id,
       },
       [mine](const error&) { mine.over(); });
   }
-  asked.mapped().give(*defined);
+  done.give(*defined);
 }
 
 // ---- Back to one
@@ -232,37 +253,68 @@ void disk_snapshots::begin_roll_back(const roll_back& wanted,
     }});
 }
 
-void disk_snapshots::write_base(const snapshot_description& next, const roll_back& wanted,
-                                const reply<sandbox_description>& to) {
+/// It is held. `more` is written with it.
+void disk_snapshots::stand_on(const snapshot_description& next, std::vector<storage::change> more,
+                              const then_function& then, const otherwise_function& otherwise) {
   const auto refuse = [=, this](const error& why) {
     if (base() != next.id)
       core_.release_snapshot(next.id);
-    to.fail(why);
+    otherwise(why);
   };
   core_.with_lease(
     [=, this] {
       if (!core_.exists())
         return refuse(core_.refusal().value_or(core_.not_found()));
       const auto before = base();
-      auto changes = changes_for(next);
-      if (core_.now() != phase::asleep)
-        changes.push_back({rolled_back_key, "1"});
-      workspace_.note_roll_back(changes);
-      record().write(std::move(changes), wanted.context);
+      auto changes = more;
+      changes.push_back({disk_from_key, next.id});
+      record().write(std::move(changes));
       record().when_durable(
         [=, this] {
-          failpoint("snapshot.rolled_back");
-          log::info("sandbox.rolled_back",
-                    {{"id", core_.id()}, {"snapshot", next.id}, {"request", wanted.context.id}});
           if (!before.empty() && before != next.id)
             core_.release_snapshot(before);
-          if (is_alive(core_.now()))
-            teardown_.stop(sandbox_end::stopped, "it was rolled back to snapshot " + next.id);
-          core_.when_running(to, wanted.context, [=, this] { to.deliver(core_.describe()); });
+          then();
         },
         refuse);
     },
     refuse);
+}
+
+void disk_snapshots::write_base(const snapshot_description& next, const roll_back& wanted,
+                                const reply<sandbox_description>& to) {
+  auto changes = changes_for(next);
+  if (core_.now() != phase::asleep)
+    changes.push_back({rolled_back_key, "1"});
+  workspace_.note_roll_back(changes);
+  stand_on(
+    next, std::move(changes),
+    [=, this] {
+      failpoint("snapshot.rolled_back");
+      options().figures->rolled_back();
+      log::info("sandbox.rolled_back",
+                {{"id", core_.id()}, {"snapshot", next.id}, {"request", wanted.context.id}});
+      if (is_alive(core_.now()))
+        teardown_.stop(sandbox_end::stopped, "it was rolled back to snapshot " + next.id);
+      core_.when_running(to, wanted.context, [=, this] { to.deliver(core_.describe()); });
+    },
+    to.otherwise());
+}
+
+// ---- What is kept of a persistent sandbox
+
+void disk_snapshots::keep(std::function<void(const result<void>&)> then) {
+  take_snapshot wanted;
+  wanted.hidden = true;
+  begin(wanted,
+        reply<snapshot_description>::function{[=, this](const result<snapshot_description>& taken) {
+          if (!taken)
+            return then(taken.reason());
+          failpoint("snapshot.kept");
+          stand_on(
+            *taken, workspace_.changes_of_kept(taken->created_ms), [then] { then({}); },
+            [then](const error& why) { then(why); });
+        }},
+        true);
 }
 
 } // namespace insula::actors::inside_sandbox

@@ -25,6 +25,9 @@ public:
   void take(const take_snapshot& wanted, const reply<snapshot_description>& to);
   void roll_back_to(const roll_back& wanted, const reply<sandbox_description>& to);
 
+  /// Its disk as it is now, or later, is what the next start begins with, once that is durable.
+  void keep(std::function<void(const result<void>&)> then);
+
   /// That the next start begins with. Empty: with nothing. Its record is loaded.
   std::string base() const;
   /// What a new sandbox writes that begins with that one, which it holds.
@@ -43,12 +46,18 @@ private:
     std::vector<reply<snapshot_description>> to;
     std::shared_ptr<void> awake;
     pending_operation mine;
+    steady_clock::time_point since; ///< For figures alone.
+    std::chrono::nanoseconds stood_still;
+    bool stands_on_it; ///< Nobody else is to: it goes when this sandbox lets go of it.
 
     void give(const result<snapshot_description>& outcome) const;
   };
 
   void begin_unless_known(const take_snapshot& wanted, const reply<snapshot_description>& to);
-  void begin(const take_snapshot& wanted, const reply<snapshot_description>& to);
+  void begin(const take_snapshot& wanted, const reply<snapshot_description>& to,
+             bool stands_on_it = false);
+  void stand_on(const snapshot_description& next, std::vector<storage::change> more,
+                const then_function& then, const otherwise_function& otherwise);
   void on_taken(const std::string& id, const result<runtime::disk_snapshot>& outcome);
   void on_defined(const std::string& id, const result<snapshot_description>& defined);
   snapshot_description describe_taken(const std::string& id, const take_snapshot& wanted,

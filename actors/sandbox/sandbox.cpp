@@ -230,9 +230,16 @@ public:
   void ask_snapshot(hold_snapshot what, const reply<snapshot_description>& to) override {
     ask_directory(to, std::move(what));
   }
-  void release_snapshot(const std::string& id) override {
-    if (const auto directory = options().objects->get())
-      caf::anon_send(directory, insula::release_snapshot{id, this->id()});
+  void release_snapshot(const std::string& id, then_function then) override {
+    const auto directory = options().objects->get();
+    const insula::release_snapshot what{id, this->id()};
+    if (!then && directory)
+      caf::anon_send(directory, what);
+    else if (directory)
+      self_->request(directory, caf::infinite, what)
+        .then([then](caf::ok_atom) { then(); }, [then](const caf::error&) { then(); });
+    else if (then)
+      then();
   }
   void hibernate_if_idle() override {
     if (ends_ || now() != phase::asleep || operations() > 0)
@@ -451,6 +458,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     [&it](status_atom) { return it.status(); },
     serve(self, p.description_, &description::define),
     serve(self, p.description_, &description::redefine),
+    serve(self, p.description_, &description::copy),
     serve(self, p.pause_, &pause::set),
     [self, &it](find_atom, const request_context& context) -> caf::result<caf::ok_atom> {
       const reply<caf::ok_atom> to{self->make_response_promise<caf::ok_atom>()};

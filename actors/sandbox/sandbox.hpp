@@ -70,6 +70,9 @@ struct sandbox_options {
   caption_rule captions = {};
   idle_ladder ladder;          ///< For one in which nothing runs and of which nothing is asked.
   workspaces* files = nullptr; ///< Where snapshots go. Null: files are lost with their node.
+  /// Without such a place: what a persistent sandbox keeps is its whole disk, in snapshots of the
+  /// engine's, which are on this node alone.
+  bool keeps_disks = false;
   /// Where logs of commands go whose run is over. Null: they end with it.
   runtime::kept_logs* logs = nullptr;
   std::chrono::milliseconds keep_interval{0}; ///< Between snapshots of one in use. 0: none.

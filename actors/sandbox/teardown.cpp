@@ -256,8 +256,8 @@ void teardown::finish_delete() {
       [this, persistent, disk_from, done] {
         if (persistent)
           with_.files.forget_snapshots();
-        if (!disk_from.empty())
-          core_.release_snapshot(disk_from);
+        if (!disk_from.empty()) // Its bytes go with it.
+          return core_.release_snapshot(disk_from, done);
         done();
       },
       failed, deletion_);

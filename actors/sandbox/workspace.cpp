@@ -3,6 +3,7 @@
 #include "actors/protocol/lost_files.hpp"
 #include "actors/record_keys.hpp"
 #include "actors/sandbox/description.hpp"
+#include "actors/sandbox/disk_snapshots.hpp"
 #include "actors/sandbox/idle.hpp"
 #include "actors/sandbox/pause.hpp"
 #include "actors/sandbox/startup.hpp"
@@ -23,6 +24,8 @@ constexpr const char* persistent_key = "persistent"; ///< Since when, in Unix ti
 constexpr const char* snapshot_key = "snapshot";     ///< When it was taken, and where it is.
 /// Its files are being put back: if that is cut short, what is there is not all of them.
 constexpr const char* half_key = "half_files";
+/// When its disk was last kept, in Unix time.
+constexpr const char* disk_kept_key = "disk_kept_ms";
 
 /// Reads all files, whatever their permissions are, and makes way for those that come.
 constexpr runtime::sandbox_user root{0, 0};
@@ -53,7 +56,7 @@ bool workspace::is_marked() const {
 }
 
 bool is_persistent(const core& of) {
-  return of.options().files != nullptr &&
+  return (of.options().files != nullptr || of.options().keeps_disks) &&
          (of.options().all_persistent || of.record().find(persistent_key) != nullptr);
 }
 
@@ -85,7 +88,7 @@ bool workspace::delays(const request_context& context, const then_function& then
                        const otherwise_function& otherwise) {
   if (!context.persistent || (is_marked() && !marking_))
     return false;
-  if (options().files == nullptr) {
+  if (options().files == nullptr && !options().keeps_disks) {
     otherwise({errc::invalid_request, "this node keeps no snapshots of files"});
     return true;
   }
@@ -129,6 +132,10 @@ void workspace::note_start(std::vector<storage::change>& into) {
     into.push_back({half_key, "1"});
 }
 
+std::vector<storage::change> workspace::changes_of_kept(std::int64_t taken_ms) const {
+  return {{disk_kept_key, std::to_string(taken_ms)}};
+}
+
 void workspace::note_roll_back(std::vector<storage::change>& into) const {
   for (const auto* key : {snapshot_key, half_key})
     if (record().find(key) != nullptr)
@@ -143,8 +150,9 @@ bool workspace::settle(const then_function& then, const otherwise_function&) {
     files_.now = state::settled;
     // It was lost before the first snapshot.
     if (!startup_.adopting() && files_.ran_before && is_persistent(core_))
-      files_.recovered =
-        std::make_shared<recovery>(number_in(record().entries(), created_key).value_or(0));
+      files_.recovered = std::make_shared<recovery>(
+        number_in(record().entries(), disk_kept_key)
+          .value_or(number_in(record().entries(), created_key).value_or(0)));
     return true;
   }
   files_.now = state::settling;
@@ -230,6 +238,11 @@ void workspace::begin_snapshot() {
   files_.keeping = true;
   files_.used = false;
   files_.last_began = options().time->now();
+  if (options().files == nullptr) {
+    files_.waiting = std::exchange(files_.waiting_next, {});
+    return disk_.keep([this, start = core_.start(), number = ++number_](
+                        const result<void>& outcome) { on_disk_kept(start, number, outcome); });
+  }
   files_.token = std::make_shared<work_token>();
   files_.waiting = std::exchange(files_.waiting_next, {});
   const auto before = recorded();
@@ -246,6 +259,10 @@ void workspace::begin_snapshot() {
 
 /// It goes on for that, if it stands still. What reads its files is one of its processes.
 bool workspace::begin_awake() {
+  if (options().files == nullptr) { // It is one of its disk.
+    begin_snapshot();
+    return true;
+  }
   if (idle_.freezing() && pause_.changing())
     return false;
   const bool stood_still = core_.now() == phase::frozen;
@@ -327,6 +344,15 @@ void workspace::on_kept(std::uint64_t start, std::uint64_t number, std::int64_t 
       if (start == core_.start())
         snapshot_over(why);
     });
+}
+
+void workspace::on_disk_kept(std::uint64_t start, std::uint64_t number,
+                             const result<void>& outcome) {
+  if (start != core_.start() || number != number_ || !files_.keeping)
+    return;
+  if (outcome)
+    log::debug("sandbox.disk_kept", {{"id", core_.id()}});
+  snapshot_over(outcome);
 }
 
 void workspace::used() {

@@ -4,6 +4,7 @@
 
 namespace insula::actors::inside_sandbox {
 
+class disk_snapshots;
 class idle;
 class pause;
 class startup;
@@ -11,15 +12,25 @@ class teardown;
 
 /// Snapshots of the files of a persistent sandbox: taken now and then while it is used, before it
 /// stands still or is stopped for want of use, and before it is handed over; put back when it
-/// starts where its files are not.
+/// starts where its files are not. With no place for files, a snapshot is one of its whole disk,
+/// which its next start begins with.
 class workspace final : public part {
 public:
-  workspace(core& of, idle& ladder, pause& hold, startup& starts, teardown& ends)
+  /// The parts that it needs.
+  struct others {
+    idle& ladder;
+    pause& hold;
+    disk_snapshots& disk;
+    startup& starts;
+    teardown& ends;
+  };
+  workspace(core& of, others with)
       : part(of)
-      , idle_(ladder)
-      , pause_(hold)
-      , startup_(starts)
-      , teardown_(ends) {}
+      , idle_(with.ladder)
+      , pause_(with.hold)
+      , disk_(with.disk)
+      , startup_(with.starts)
+      , teardown_(with.ends) {}
 
   /// From now on it is persistent.
   void mark(const mark_persistent& wanted, const reply<caf::ok_atom>& to);
@@ -38,6 +49,8 @@ public:
 
   /// Adds to the record of a start.
   void note_start(std::vector<storage::change>& into);
+  /// What a snapshot of its whole disk changes in the record.
+  std::vector<storage::change> changes_of_kept(std::int64_t taken_ms) const;
   /// Adds to the record what makes its files those of its disk alone.
   void note_roll_back(std::vector<storage::change>& into) const;
   /// It has been taken down while its files were put back: what it has is not all of them.
@@ -99,11 +112,13 @@ private:
   void refuse_next();
   void on_kept(std::uint64_t start, std::uint64_t number, std::int64_t taken_ms,
                const result<snapshot_reference>& outcome);
+  void on_disk_kept(std::uint64_t start, std::uint64_t number, const result<void>& outcome);
   void not_kept(const error& why);
   void snapshot_over(const result<void>& outcome);
 
   idle& idle_;
   pause& pause_;
+  disk_snapshots& disk_;
   startup& startup_;
   teardown& teardown_;
   files_of_start files_;

@@ -78,9 +78,16 @@ public:
         made.created_ms = made.last_used_ms = options_->time->unix_ms();
         if (made.parent.empty())
           made.root = id_;
-        made.keep_ms > 0
-          ? record_.set_alarm(std::chrono::milliseconds{made.keep_ms}, changes_of(made))
-          : record_.write(changes_of(made), {}, wanted.context);
+        auto changes = changes_of(made);
+        if (!wanted.held_by.empty())
+          changes.push_back(
+            {std::string{held_prefix} + wanted.held_by, std::to_string(made.created_ms)});
+        if (made.state == snapshot_state::deleted)
+          record_.set_alarm(limits::snapshot_look_again, std::move(changes));
+        else if (made.keep_ms > 0)
+          record_.set_alarm(std::chrono::milliseconds{made.keep_ms}, std::move(changes));
+        else
+          record_.write(std::move(changes), {}, wanted.context);
         record_.when_durable(
           [=, this] {
             failpoint("snapshot.defined");
@@ -321,6 +328,7 @@ private:
       return tell();
     }
     failpoint("snapshot.dropped");
+    log::info("snapshot.freed", {{"id", id_}});
     if (found->hidden)
       return destroy(tell, [tell](const error&) { tell(); });
     record_.set_alarm(limits::deleted_snapshots_kept, {{freed_key, "1"}});

@@ -70,6 +70,7 @@ std::vector<storage::change> changes_of(const snapshot_description& is) {
   add(keep_key, is.keep_ms != 0 ? std::to_string(is.keep_ms) : std::string{});
   add(automatic_key, is.automatic ? "1" : "");
   add(hidden_key, is.hidden ? "1" : "");
+  add(state_key, is.state != snapshot_state::created ? name_of(is.state) : "");
   std::size_t place = 0;
   for (const auto& [name, value] : is.labels)
     changes.push_back({std::string{label_prefix} + std::to_string(place++), name + '=' + value});

@@ -96,9 +96,9 @@ caf::behavior sweeper(sweep_pointer self, std::shared_ptr<const sandbox_options>
 
 } // namespace
 
-void sweep(caf::actor_system& system, std::shared_ptr<const sandbox_options> options,
-           node_directory_actor directory) {
-  system.spawn(sweeper, std::move(options), std::move(directory));
+caf::actor sweep(caf::actor_system& system, std::shared_ptr<const sandbox_options> options,
+                 node_directory_actor directory) {
+  return system.spawn(sweeper, std::move(options), std::move(directory));
 }
 
 } // namespace insula::actors::snapshots

@@ -369,6 +369,8 @@ std::string write_description(std::string_view id, const sandbox_description& is
   out.member("created_ms", is.created_ms);
   if (is.expires_ms)
     out.member("expires_ms", *is.expires_ms);
+  if (!is.snapshot.empty())
+    out.member("snapshot", is.snapshot);
   return out.end_object().str();
 }
 

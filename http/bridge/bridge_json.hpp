@@ -56,7 +56,7 @@ std::string write_id(std::string_view id);
 
 /// {"id":"…","state":"running","image":"host","privileges":"none","user":{"uid":1000,"gid":1000},
 ///  "cwd":"/workspace","limits":{"memory_bytes":…,"cpu_percent":…,"processes":…,"disk_bytes":…},
-///  "created_ms":…}; with "home" and "expires_ms" where there are any.
+///  "created_ms":…}; with "home", "expires_ms" and "snapshot" where there are any.
 std::string write_description(std::string_view id, const sandbox_description& is);
 
 /// {"running":true}

@@ -33,6 +33,7 @@ wire_error failed(step during) {
     case step::delete_session: return {502, "session_error", "session delete failed: "};
     case step::terminal: return {502, "exec_transport_error", "terminal failed: "};
     case step::network: return {502, "network_error", "network: "};
+    case step::snapshot: return {502, "snapshot_error", "snapshot failed: "};
     case step::mount: return {502, "mount_error", "mount failed: "};
     case step::unmount: return {502, "unmount_error", "unmount failed: "};
   }
@@ -53,8 +54,9 @@ wire_error classify(step during, errc code) {
       return tells_requests_apart(during) ? wire_error{403, "invalid_request"} : failed(during);
     case errc::unauthorized: return {401, "unauthorized"};
     case errc::not_found:
-      return during == step::read_file ? wire_error{404, "workspace_read_not_found"}
-                                       : failed(during);
+      return during == step::read_file  ? wire_error{404, "workspace_read_not_found"}
+             : during == step::snapshot ? wire_error{404, "not_found"}
+                                        : failed(during);
     case errc::payload_too_large: return {413, "payload_too_large"};
     case errc::capacity_exceeded:
     case errc::machine_full: return {503, "capacity_exceeded"};
@@ -71,12 +73,14 @@ wire_error classify(step during, errc code) {
     case errc::stale_epoch: // It has become another node's.
     case errc::node_unreachable: return {503, "node_unreachable"};
     case errc::limit_reached:
+      return during == step::snapshot ? wire_error{429, "limit_reached"} : failed(during);
+    case errc::already_exists:
+      return during == step::snapshot ? wire_error{409, "already_exists"} : failed(during);
     case errc::sandbox_not_running:
     case errc::deadline_exceeded:
     case errc::launch_failed:
     case errc::io_failed:
     case errc::internal:
-    case errc::already_exists:
     case errc::request_known:
     case errc::session_ended: return failed(during);
   }

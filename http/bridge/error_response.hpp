@@ -21,6 +21,7 @@ enum class step : std::uint8_t {
   delete_session,
   terminal,
   network,
+  snapshot,
   mount,
   unmount
 };

@@ -16,6 +16,43 @@ constexpr parameter key_parameter{
   "1 to 255 visible ASCII characters. The same key always gives the same id, whatever else the "
   "request says, also when that sandbox has been deleted."};
 
+void define_from(const services& with, const std::string& id, const std::string& snapshot,
+                 const reply& to) {
+  define_sandbox wanted;
+  wanted.snapshot = snapshot;
+  question{with, id, std::move(wanted), to}
+    .within(sandbox_patience, overdue(step::find_sandbox, "the sandbox was not made in time"))
+    .starts(false)
+    .or_else(failing(step::snapshot))
+    .then<sandbox_description>([to, id](const sandbox_description&) {
+      to->respond({200, write_id(id)});
+    });
+}
+
+/// A second request with the same key meets the sandbox that the first one has made.
+void create_from(const std::shared_ptr<const services>& with, const std::string& id,
+                 const std::string& snapshot, bool keyed, const reply& to) {
+  if (!sandbox_id::parse(snapshot))
+    return to->respond(error_response(
+      step::snapshot, {errc::invalid_request, "Insula-Snapshot: expected the id of a snapshot"}));
+  if (!keyed)
+    return define_from(*with, id, snapshot, to);
+  question{*with, id, redefine_sandbox{}, to}
+    .within(sandbox_patience, overdue(step::find_sandbox, "the sandbox was not made in time"))
+    .starts(false)
+    .or_else(failing(step::find_sandbox))
+    .then<sandbox_description>([with, id, snapshot, to](const sandbox_description& is) {
+      if (!is.exists)
+        define_from(*with, id, snapshot, to);
+      else if (is.snapshot == snapshot)
+        to->respond({200, write_id(id)});
+      else
+        to->respond(
+          error_response(step::find_sandbox, {errc::sandbox_mismatch,
+                                              "the key's sandbox is there, and has another disk"}));
+    });
+}
+
 /// Clients send options here; nothing is started, so there is nothing to apply them to, but for
 /// what is remembered of an id.
 void create(const services& with, const std::string& id, const reply& to) {
@@ -54,14 +91,20 @@ void describe(const services& with, const std::string& id, const reply& to) {
 
 /// With a key, the id comes from that, and from what nobody else knows: it is the same for good,
 /// and nobody can guess it.
-admission admit_create(const services* with, const matched_request& what) {
+admission admit_create(const std::shared_ptr<const services>& with, const matched_request& what) {
   const auto header = idempotency_header_of(what);
   const auto keyed = has_idempotency_key(header);
   if (!keyed)
     return refused(error_response(step::request, keyed.reason()));
   return answered_by(
-    [with, id = *keyed ? keyed_id(with->secret, *header.key) : sandbox_id::generate().str()](
-      const std::string&, const reply& to) { create(*with, id, to); });
+    [with, id = *keyed ? keyed_id(with->secret, *header.key) : sandbox_id::generate().str(),
+     snapshot = what.field("Insula-Snapshot"),
+     keyed = *keyed](const std::string&, const reply& to) {
+      if (snapshot.empty())
+        create(*with, id, to);
+      else
+        create_from(with, id, snapshot, keyed, to);
+    });
 }
 
 void remove(const services& with, const std::string& id, const reply& to) {
@@ -114,10 +157,12 @@ void add_sandbox_routes(std::vector<route>& table, const shared_services& with) 
                    access::key,
                    body_use::ignored,
                    0,
-                   [with](const matched_request& what) { return admit_create(with.get(), what); },
+                   [with](const matched_request& what) { return admit_create(with, what); },
                    {.id = "createSandbox",
                     .summary = "Issue the id of a new sandbox. It starts with its first use.",
-                    .parameters = {key_parameter},
+                    .parameters = {key_parameter,
+                                   {"Insula-Snapshot", "header",
+                                    "The id of a snapshot: the sandbox's disk begins with it."}},
                     .answers = {{"200", "The id.", "application/json", "CreateSandboxResponse"},
                                 {"400", "", "", "InvalidRequest"},
                                 {"403", "The node does not allow what a header asks for.",

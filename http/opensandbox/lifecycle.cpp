@@ -1,4 +1,4 @@
-#include "http/opensandbox/api.hpp"
+#include "http/opensandbox/lifecycle.hpp"
 
 #include "base/id.hpp"
 #include "base/limits.hpp"
@@ -6,7 +6,6 @@
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd.hpp"
 #include "http/opensandbox/execd_json.hpp"
-#include "http/opensandbox/lifecycle_json.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
 #include "http/sandboxes/command_line.hpp"
 #include "http/text/header_text.hpp"
@@ -38,16 +37,22 @@ constexpr std::size_t longest_notes = 64 * 1024;
 constexpr unsigned most_tries = 5;
 /// Clients keep an endpoint for minutes, and a sandbox may live for a year.
 constexpr std::chrono::hours endpoint_lasts{24 * 366};
-constexpr std::string_view json_type = "application/json";
-
-struct lifecycle_call : request_path {
-  std::string host; ///< What the client calls this node.
-};
 
 std::int64_t now_ms() {
   using namespace std::chrono;
   return duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
 }
+
+/// None: it is no whole number of this range.
+std::optional<std::uint64_t> number_from(std::string_view text, std::uint64_t most) {
+  std::uint64_t value = 0;
+  const auto [end, why] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const bool good =
+    why == std::errc{} && end == text.data() + text.size() && value >= 1 && value <= most;
+  return good ? std::optional{value} : std::nullopt;
+}
+
+} // namespace
 
 response refused(const refusal& why) {
   return {why.status, write_failure(why.code, why.why), json_type};
@@ -85,6 +90,22 @@ response failed(const std::string& id, const error& why) {
                       why.code == errc::internal ? "internal error" : why.message});
   }
 }
+
+std::optional<refusal> read_page(std::string_view query, page_wanted& into) {
+  for (const auto& [name, number, most] :
+       {std::tuple{"page", &into.page, std::uint64_t{1'000'000'000}},
+        std::tuple{"pageSize", &into.page_size, std::uint64_t{200}}}) {
+    const auto text = form_value(query, name);
+    const auto value = text.empty() ? std::optional{*number} : number_from(text, most);
+    if (!value)
+      return refusal{422, "GENERAL::INVALID_REQUEST",
+                     std::string{name} + " must be a number from 1 to " + std::to_string(most)};
+    *number = *value;
+  }
+  return std::nullopt;
+}
+
+namespace {
 
 /// Asks without starting it. `answered` comes on a CAF worker, for one that is there; `refuse` has
 /// the words for why there is no answer.
@@ -208,6 +229,7 @@ void define(const shared_services& with, const std::string& id, const create_bod
   message.env = wanted.env;
   message.image = image;
   message.image_names = names_of_image(image);
+  message.snapshot = wanted.notes.snapshot;
   message.network = wanted.network;
   message.gains = wanted.gains;
   message.memory_bytes = wanted.memory_bytes;
@@ -225,6 +247,8 @@ void define(const shared_services& with, const std::string& id, const create_bod
         return define(with, id, wanted, {}, until, to);
       if (why.code == errc::image_refused)
         return to->respond(no_such_image(image, why));
+      if (why.code == errc::not_found && !wanted.notes.snapshot.empty())
+        return to->respond(refused({404, "SNAPSHOT::NOT_FOUND", why.message}));
       if (why.code == errc::already_exists) // Its id is new: this was asked twice.
         return look(with, id, to, [=](const sandbox_description& made) {
           start_made(with, id, wanted, made, until, to);
@@ -248,21 +272,10 @@ void create(const shared_services& with, const lifecycle_call&, const std::strin
 
 // ---- Looking at all
 
-struct list_wanted {
+struct list_wanted : page_wanted {
   std::set<std::string_view> states{lifecycle_states.begin(), lifecycle_states.end()};
   std::map<std::string, std::string> metadata;
-  std::uint64_t page = 1;
-  std::uint64_t page_size = 20;
 };
-
-/// None: it is no whole number of this range.
-std::optional<std::uint64_t> number_from(std::string_view text, std::uint64_t most) {
-  std::uint64_t value = 0;
-  const auto [end, why] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool good =
-    why == std::errc{} && end == text.data() + text.size() && value >= 1 && value <= most;
-  return good ? std::optional{value} : std::nullopt;
-}
 
 std::optional<refusal> read_list(std::string_view query, list_wanted& into) {
   bool any_state = false;
@@ -277,16 +290,8 @@ std::optional<refusal> read_list(std::string_view query, list_wanted& into) {
       if (same_letters(pair.substr(6), each))
         into.states.insert(each);
   }
-  for (const auto& [name, number, most] :
-       {std::tuple{"page", &into.page, std::uint64_t{1'000'000'000}},
-        std::tuple{"pageSize", &into.page_size, std::uint64_t{200}}}) {
-    const auto text = form_value(query, name);
-    const auto value = text.empty() ? std::optional{*number} : number_from(text, most);
-    if (!value)
-      return refusal{422, "GENERAL::INVALID_REQUEST",
-                     std::string{name} + " must be a number from 1 to " + std::to_string(most)};
-    *number = *value;
-  }
+  if (auto wrong = read_page(query, into))
+    return wrong;
   const auto wanted = form_value(query, "metadata");
   for (std::string_view left = wanted; !left.empty();) {
     const auto pair = left.substr(0, left.find('&'));
@@ -520,32 +525,6 @@ void endpoint(const shared_services& with, const lifecycle_call& what, const std
   });
 }
 
-// ---- Snapshots: none can be made
-
-void no_snapshots(const shared_services& with, const lifecycle_call& what, const std::string&,
-                  const reply& to) {
-  look(with, what.id(), to, [to](const sandbox_description&) {
-    to->respond(refused({501, "SNAPSHOT::NOT_IMPLEMENTED", "this server can make no snapshots"}));
-  });
-}
-
-void list_snapshots(const shared_services&, const lifecycle_call& what, const std::string&,
-                    const reply& to) {
-  list_wanted wanted;
-  if (const auto wrong = read_list(what.query, wanted))
-    return to->respond(refused(*wrong));
-  to->respond({200, write_list({}, wanted.page, wanted.page_size, 0), json_type});
-}
-
-void unknown_snapshot(const shared_services&, const lifecycle_call& what, const std::string&,
-                      const reply& to) {
-  to->respond(refused(
-    {404, "SNAPSHOT::NOT_FOUND", "Snapshot " + percent_decode(what["sid"]) + " not found."}));
-}
-
-using handler = void (*)(const shared_services&, const lifecycle_call&, const std::string&,
-                         const reply&);
-
 response too_large(std::uint64_t, std::uint64_t limit) {
   return refused(
     {413, "GENERAL::INVALID_REQUEST", "the body exceeds " + std::to_string(limit) + " bytes"});
@@ -555,7 +534,7 @@ response too_large(std::uint64_t, std::uint64_t limit) {
 
 std::vector<route> lifecycle_routes(const shared_services& with, const std::string& prefix) {
   std::vector<route> table;
-  const auto add = [&](verb method, std::string_view path, body_use body, handler what,
+  const auto add = [&](verb method, std::string_view path, body_use body, lifecycle_handler what,
                        operation document) {
     document.tag = "OpenSandbox: lifecycle";
     table.push_back({method, prefix + std::string{path}, opensandbox::access::lifecycle, body,
@@ -649,27 +628,7 @@ std::vector<route> lifecycle_routes(const shared_services& with, const std::stri
                   "to send there. Whether something listens is not looked at.",
        .parameters = {{"use_server_proxy", "query", "Taken, and the answer is the same."}},
        .answers = {{"200", "The address.", json_type, "OpenSandboxEndpoint"}, bad, malformed}});
-  add(verb::post, "/sandboxes/:id/snapshots", none, no_snapshots,
-      {.id = "createOpenSandboxSnapshot",
-       .summary = "Refused: no snapshots are made here.",
-       .answers = {{"501", "None are.", json_type, failure}}});
-  add(verb::get, "/snapshots", none, list_snapshots,
-      {.id = "listOpenSandboxSnapshots",
-       .summary = "The snapshots. There are none.",
-       .parameters = {pages[0], pages[1]},
-       .answers = {{"200", "An empty page.", json_type, "OpenSandboxSnapshotList"}, malformed}});
-  const parameter snapshot{"sid", "path", "The snapshot's id.", true};
-  const documented_answer no_snapshot{"404", "There is none.", json_type, failure};
-  add(verb::get, "/snapshots/:sid", none, unknown_snapshot,
-      {.id = "getOpenSandboxSnapshot",
-       .summary = "One snapshot. There are none.",
-       .parameters = {snapshot},
-       .answers = {no_snapshot}});
-  add(verb::del, "/snapshots/:sid", none, unknown_snapshot,
-      {.id = "deleteOpenSandboxSnapshot",
-       .summary = "Delete a snapshot. There are none.",
-       .parameters = {snapshot},
-       .answers = {no_snapshot}});
+  add_snapshot_routes(add);
   add(verb::post, "/metrics/events", none,
       [](const shared_services&, const lifecycle_call&, const std::string&, const reply& to) {
         to->respond({204, {}});

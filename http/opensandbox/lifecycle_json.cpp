@@ -1,5 +1,7 @@
 #include "http/opensandbox/lifecycle_json.hpp"
 
+#include "base/id.hpp"
+
 #include "http/json/document.hpp"
 #include "http/json/writer.hpp"
 #include "http/opensandbox/execd_json.hpp"
@@ -165,6 +167,8 @@ sandbox_notes read_notes(std::string_view text) {
     for (const auto& each : words->GetArray())
       if (each.IsString())
         notes.entrypoint.push_back(string_of(each));
+  if (const auto* from = find(document, "snapshot"); from != nullptr && from->IsString())
+    notes.snapshot = string_of(*from);
   read_texts(find(document, "metadata"), notes.metadata, true);
   return notes;
 }
@@ -173,6 +177,8 @@ std::string write_notes(const sandbox_notes& notes) {
   json::writer out;
   out.begin_object();
   out.member("image", notes.image);
+  if (!notes.snapshot.empty())
+    out.member("snapshot", notes.snapshot);
   text_list(out, "entrypoint", notes.entrypoint);
   text_map(out, "metadata", notes.metadata);
   out.end_object();
@@ -199,22 +205,31 @@ std::optional<refusal> read_create_body(std::string_view body, create_body& into
     if (snapshot->IsString() && snapshot->GetStringLength() == 0)
       return refusal{400, "SANDBOX::INVALID_PARAMETER",
                      "snapshotId is empty, and there is no image"};
-    return refusal{404, "SNAPSHOT::NOT_FOUND", "there are no snapshots on this server"};
+    if (!snapshot->IsString())
+      return malformed("snapshotId must be a string");
+    if (!sandbox_id::parse(json::text_of(*snapshot)))
+      return refusal{404, "SNAPSHOT::NOT_FOUND",
+                     "Snapshot " + string_of(*snapshot) + " not found."};
+    into.notes.snapshot = string_of(*snapshot);
+  } else {
+    if (image == nullptr || !image->IsObject())
+      return malformed("image is required");
+    const auto* uri = find(*image, "uri");
+    if (uri == nullptr || !uri->IsString() || uri->GetStringLength() == 0)
+      return malformed("image.uri is required");
+    into.notes.image = string_of(*uri);
   }
-  if (image == nullptr || !image->IsObject())
-    return malformed("image is required");
-  const auto* uri = find(*image, "uri");
-  if (uri == nullptr || !uri->IsString() || uri->GetStringLength() == 0)
-    return malformed("image.uri is required");
-  into.notes.image = string_of(*uri);
   const auto* words = find(document, "entrypoint");
-  if (words == nullptr || !words->IsArray() || words->Empty())
+  if (words == nullptr && !into.notes.snapshot.empty())
+    into.notes.entrypoint = {"tail", "-f", "/dev/null"};
+  else if (words == nullptr || !words->IsArray() || words->Empty())
     return malformed("entrypoint must be an array of at least one string");
-  for (const auto& each : words->GetArray()) {
-    if (!each.IsString())
-      return malformed("entrypoint must be an array of strings");
-    into.notes.entrypoint.push_back(string_of(each));
-  }
+  else
+    for (const auto& each : words->GetArray()) {
+      if (!each.IsString())
+        return malformed("entrypoint must be an array of strings");
+      into.notes.entrypoint.push_back(string_of(each));
+    }
   texts limits;
   if (find(document, "resourceLimits") == nullptr ||
       !read_texts(find(document, "resourceLimits"), limits, true))
@@ -333,7 +348,9 @@ void append_sandbox(json::writer& out, const std::string& id, const sandbox_desc
   const auto notes = read_notes(text_of_notes(of));
   out.begin_object();
   out.member("id", id);
-  if (!created) {
+  if (!created && !notes.snapshot.empty()) {
+    out.member("snapshotId", notes.snapshot);
+  } else if (!created) {
     out.key("image").begin_object();
     out.member("uri", notes.image.empty() ? of.image : notes.image);
     out.end_object();
@@ -364,15 +381,9 @@ std::string write_sandbox(const std::string& id, const sandbox_description& of, 
   return out.str();
 }
 
-std::string write_list(const std::vector<described_sandbox>& items, std::uint64_t page,
-                       std::uint64_t page_size, std::uint64_t total) {
-  json::writer out;
+void append_pagination(json::writer& out, std::uint64_t page, std::uint64_t page_size,
+                       std::uint64_t total) {
   const auto pages = (total + page_size - 1) / page_size;
-  out.begin_object();
-  out.key("items").begin_array();
-  for (const auto& each : items)
-    append_sandbox(out, each.id, each.is, false);
-  out.end_array();
   out.key("pagination").begin_object();
   for (const auto& [name, number] : {std::pair{"page", page},
                                      {"pageSize", page_size},
@@ -381,6 +392,17 @@ std::string write_list(const std::vector<described_sandbox>& items, std::uint64_
     out.member(name, number);
   out.member("hasNextPage", page < pages);
   out.end_object();
+}
+
+std::string write_list(const std::vector<described_sandbox>& items, std::uint64_t page,
+                       std::uint64_t page_size, std::uint64_t total) {
+  json::writer out;
+  out.begin_object();
+  out.key("items").begin_array();
+  for (const auto& each : items)
+    append_sandbox(out, each.id, each.is, false);
+  out.end_array();
+  append_pagination(out, page, page_size, total);
   out.end_object();
   return out.str();
 }

@@ -2,6 +2,7 @@
 
 #include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
+#include "http/json/writer.hpp"
 
 #include <array>
 #include <cstdint>
@@ -18,6 +19,7 @@ struct sandbox_notes {
   std::string image;                   ///< As its maker called it.
   std::vector<std::string> entrypoint; ///< What it was made to run.
   std::map<std::string, std::string> metadata = {};
+  std::string snapshot = {}; ///< That its disk begins with; then `image` is empty.
 };
 /// This API's name among a sandbox's metadata.
 inline constexpr const char* metadata_api = "opensandbox";
@@ -68,6 +70,9 @@ std::string_view state_of(const sandbox_description& of);
 std::string write_sandbox(const std::string& id, const sandbox_description& of, bool created);
 std::string write_list(const std::vector<described_sandbox>& items, std::uint64_t page,
                        std::uint64_t page_size, std::uint64_t total);
+/// The member of a list that says which page it is.
+void append_pagination(json::writer& out, std::uint64_t page, std::uint64_t page_size,
+                       std::uint64_t total);
 std::string write_expiration(std::int64_t expires_ms);
 std::string write_endpoint(const std::string& endpoint,
                            const std::map<std::string, std::string>& headers);

@@ -164,6 +164,7 @@ inline constexpr std::uint32_t layers_over_images = 1; ///< Sandboxes have the f
                                                        ///< `over`.
 inline constexpr std::uint32_t gaining_rights = 2;     ///< It knows create_may_gain_rights.
 inline constexpr std::uint32_t disk_snapshots = 16;    ///< It takes snapshots of disks.
+inline constexpr std::uint32_t keeping_snapshots = 32; ///< They are on the machine's disk.
 inline constexpr std::uint32_t naming_users = 8;       ///< Its agents know file_task::name_user.
 inline constexpr std::uint32_t lists_of_packages = 4;  ///< Sandboxes of the machine's image whose
                                                        ///< users may become root have dpkg's lists.

@@ -427,6 +427,8 @@ void spawner::tell_all() {
   said.what = event::hello;
   said.flags =
     layers_over_images | gaining_rights | lists_of_packages | naming_users | disk_snapshots;
+  if (disks_ && disks_->keeps_snapshots())
+    said.flags |= keeping_snapshots;
   said.name = ++servers_;
   send(said, {}, {});
   give_gateway();

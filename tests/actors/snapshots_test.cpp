@@ -375,7 +375,7 @@ TEST_CASE("at its start a node makes records and bytes fit", "[actors][snapshots
   const auto kept = node.take(box), lost = node.take(box);
   node.engine.snapshots->erase(lost.id);
   node.engine.snapshots->insert("ofnobody");
-  snapshots::sweep(node.sys.get(), node.options, node.directory);
+  const auto sweep = snapshots::sweep(node.sys.get(), node.options, node.directory);
   node.sys.run();
   CHECK(node.has_bytes(kept.id));
   CHECK_FALSE(node.has_bytes("ofnobody"));

@@ -278,6 +278,40 @@ describe('the OpenSandbox client', () => {
     sandbox = again; // The two have one connection.
   });
 
+  test('a snapshot has its whole disk, and others begin with it', limit, async () => {
+    const manager = SandboxManager.create({ connectionConfig: connection() });
+    const { nodes } = await (await fetch(`${node}/v1/cluster`, { headers: { Authorization: `Bearer ${key}` } })).json();
+    if (nodes?.length > 1) { // Nodes of a cluster keep none.
+      await assert.rejects(manager.createSnapshot(sandbox.id), (why) => why.error.code === 'SNAPSHOT::NOT_IMPLEMENTED');
+      return manager.close();
+    }
+    await sandbox.commands.run('echo kept > /workspace/kept; mkdir -p ~/tools');
+    const taken = await manager.createSnapshot(sandbox.id, { name: 'of-tests' });
+    assert.equal(taken.sandboxId, sandbox.id);
+    assert.equal(taken.name, 'of-tests');
+    await until(async () => (await manager.getSnapshot(taken.id)).status.state === 'Ready');
+    assert.ok(Date.now() - taken.createdAt < 60_000);
+    const listed = await manager.listSnapshots({ sandboxId: sandbox.id, states: ['Ready'] });
+    assert.deepEqual(listed.items.map((each) => each.id), [taken.id]);
+    assert.equal(listed.pagination.totalItems, 1);
+    await sandbox.commands.run('echo later > /workspace/kept');
+
+    const restored = await Sandbox.create({ connectionConfig: connection(), snapshotId: taken.id });
+    assert.deepEqual(lines(await restored.commands.run('cat /workspace/kept; cd ~/tools && echo there')), ['kept', 'there']);
+    assert.equal((await restored.getInfo()).snapshotId, taken.id);
+    await manager.deleteSnapshot(taken.id);
+    await assert.rejects(manager.getSnapshot(taken.id), (why) => why.error.code === 'SNAPSHOT::NOT_FOUND');
+    await assert.rejects(manager.deleteSnapshot(taken.id), (why) => why.error.code === 'SNAPSHOT::NOT_FOUND');
+    await assert.rejects(
+      Sandbox.create({ connectionConfig: connection(), snapshotId: taken.id }),
+      (why) => why.error.code === 'SNAPSHOT::NOT_FOUND'
+    );
+    assert.deepEqual(lines(await restored.commands.run('cat /workspace/kept')), ['kept']);
+    await restored.kill();
+    await restored.close();
+    await manager.close();
+  });
+
   test('the bridge sees the same sandbox', limit, async () => {
     const answer = await fetch(`${node}/v1/sandbox/${sandbox.id}/exec`, {
       method: 'POST',

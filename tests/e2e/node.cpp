@@ -318,8 +318,9 @@ std::vector<std::string> node::traces() const {
         file.starts_with(state() + "/"))
       found.push_back("loop device: " + each.path().string() + " on " + file);
   for (const auto& each : fs::directory_iterator{state(), gone})
-    if (const auto name = each.path().filename();
-        name != "records" && name != "images" && name != "logs" && name != "lock")
+    if (const auto name = each.path().filename(); name != "records" && name != "images" &&
+                                                  name != "logs" && name != "lock" &&
+                                                  !(keeps_snapshots && name == "disk.btrfs"))
       found.push_back("file: " + each.path().string());
   for (const auto& each : fs::directory_iterator{state() + "/logs", gone})
     found.push_back("file: " + each.path().string());

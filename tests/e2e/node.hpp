@@ -63,6 +63,8 @@ public:
   /// configuration and bring images, spawner and egress gateway.
   static constexpr std::size_t own_processes = 5;
   pid_t gateway() const;
+  /// Snapshots of disks stay, with their image.
+  bool keeps_snapshots = false;
   /// Every directory of one sandbox's cgroups.
   std::vector<std::string> sandbox_groups() const;
 

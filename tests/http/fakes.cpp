@@ -486,6 +486,14 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
         is.expires_ms = wanted.expires_ms;
       return is;
     },
+    [all](const copy_definition& wanted) -> caf::result<define_sandbox> {
+      std::lock_guard lock{all->mutex};
+      define_sandbox is;
+      is.memory_bytes = all->plays->description.memory_limit_bytes;
+      if (wanted.with_env)
+        is.env["SECRET"] = "of the source";
+      return is;
+    },
     [all](const take_snapshot& wanted) -> caf::result<snapshot_description> {
       all->heard->add("take " + wanted.name);
       std::lock_guard lock{all->mutex};

@@ -23,11 +23,11 @@ class scripted_server {
 public:
   enum class afterwards { closes, is_silent, dies };
   struct life {
-    int answered = 0;
-    int cut = 0;
+    int answered;
+    int cut;
   };
 
-  scripted_server(std::string answer, afterwards then, life lives = {})
+  scripted_server(std::string answer, afterwards then, life lives = {0, 0})
       : answer_(std::move(answer))
       , then_(then)
       , lives_(lives)

@@ -77,6 +77,7 @@ public:
                    tell({});
                  });
   }
+  bool keeps_snapshots() const override { return true; }
   void list_snapshots(std::function<void(result<std::vector<std::string>>)> tell) override {
     world_.after(world_.between(0ms, 20ms), [snapshots = snapshots_, tell = std::move(tell)] {
       tell(std::vector<std::string>{snapshots->begin(), snapshots->end()});

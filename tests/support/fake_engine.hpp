@@ -490,6 +490,7 @@ public:
     snapshots->erase(name);
     on_dropped({});
   }
+  bool keeps_snapshots() const override { return true; }
   void list_snapshots(std::function<void(result<std::vector<std::string>>)> tell) override {
     tell(std::vector<std::string>{snapshots->begin(), snapshots->end()});
   }

@@ -343,7 +343,11 @@ public:
     ++found->second.sandboxes;
     to.deliver(found->second);
   }
-  void release_snapshot(const std::string& which) override { released.push_back(which); }
+  void release_snapshot(const std::string& which, then_function then) override {
+    released.push_back(which);
+    if (then)
+      then();
+  }
   void hibernate_if_idle() override { ++rests; }
   poster post() const override {
     return [all = mailbox](std::function<void()> go) {

@@ -1,0 +1,149 @@
+// Measures snapshots of disks, starts from them, forks and rollback of a running server by its own routes, beside creates
+// without a snapshot.
+//
+//   tests/clients/run build/release/insula build/clients/node benchmarks/snapshots.mjs \
+//     [--pairs N] [--burst N] [--rounds N] [--megabytes N] [--files N] [--only ROW]
+//
+// INSULA_URL says where the server is, INSULA_API_KEY with which key. The two of a pair take turns in random order; the
+// first pair warms up and does not count.
+import { parseArgs } from 'node:util';
+
+const { values: options } = parseArgs({ options: {
+  pairs: { type: 'string', default: '50' }, burst: { type: 'string', default: '100' }, rounds: { type: 'string', default: '5' },
+  megabytes: { type: 'string', default: '2048' }, files: { type: 'string', default: '100000' }, only: { type: 'string' },
+} });
+const [pairs, burst, rounds, megabytes, files] =
+  ['pairs', 'burst', 'rounds', 'megabytes', 'files'].map((name) => Number(options[name]));
+const { INSULA_URL: url, INSULA_API_KEY: key } = process.env;
+
+const ask = async (method, path, body, headers = {}) => {
+  const answer = await fetch(url + path, { method, body: body && JSON.stringify(body), headers: { authorization: `Bearer ${key}`, ...headers } });
+  const text = await answer.text();
+  if (!answer.ok) throw new Error(`${method} ${path}: ${answer.status} ${text}`);
+  return text;
+};
+const asked = async (...words) => JSON.parse(await ask(...words));
+const exec = async (id, script) => {
+  const events = await ask('POST', `/v1/sandbox/${id}/exec`, { argv: ['bash', '-c', script] });
+  if (!events.includes('"exit_code":0')) throw new Error(events.slice(-500));
+};
+const create = async (snapshot) => {
+  const { id } = await asked('POST', '/v1/sandbox', undefined, snapshot && { 'insula-snapshot': snapshot });
+  await exec(id, 'true');
+  return id;
+};
+const remove = (id) => ask('DELETE', `/v1/sandbox/${id}`);
+const take = (id) => asked('POST', `/v1/sandbox/${id}/snapshot`);
+const drop = ({ id }) => ask('DELETE', `/v1/snapshot/${id}`);
+
+const timed = async (work) => {
+  const began = performance.now();
+  const made = await work();
+  return { ms: performance.now() - began, made };
+};
+const quantile = (sorted, q) => sorted[Math.min(sorted.length - 1, Math.floor(q * sorted.length))];
+const told = (list) => {
+  const sorted = [...list].sort((a, b) => a - b);
+  return `p50 ${quantile(sorted, 0.5).toFixed(1)} ms (${sorted[0].toFixed(1)} to ${sorted.at(-1).toFixed(1)}), p99 ${quantile(sorted, 0.99).toFixed(1)}`;
+};
+const median = (list) => quantile([...list].sort((a, b) => a - b), 0.5);
+const inPairs = async (one, other) => {
+  const times = { one: [], other: [] };
+  for (let i = 0; i <= pairs; ++i)
+    for (const which of Math.random() < 0.5 ? ['one', 'other'] : ['other', 'one']) {
+      const ms = await (which === 'one' ? one() : other());
+      if (i > 0) times[which].push(ms);
+    }
+  return times;
+};
+/** The buckets of the pauses so far. */
+const pauses = async () => {
+  const lines = (await ask('GET', '/metrics')).split('\n').filter((each) => each.startsWith('insula_disk_snapshot_pause_seconds_bucket'));
+  return lines.map((each) => ({ below: Number(/le="([^"]+)"/.exec(each)[1].replace('+Inf', 'Infinity')), count: Number(each.split(' ').at(-1)) }));
+};
+/** The bound of the bucket that the quantile of those since `before` is in, in ms. */
+const pauseSince = (before, after, q) => {
+  const counts = after.map((each, i) => each.count - before[i].count);
+  return 1000 * after[counts.findIndex((each) => each >= q * counts.at(-1))].below;
+};
+const say = (row, here, target, beside = '') => console.log(`${row}\n  here:   ${here}\n${beside && `  beside: ${beside}\n`}  target: ${target}`);
+
+const rows = {
+  /** Of a sandbox that has much, and nothing dirty; then while it writes. */
+  async snapshot(source) {
+    for (const [name, writes, target] of [
+      ['nothing dirty', '', '20 ms; pause 5 ms p50, 20 ms p99'],
+      ['a writer at 100 MB/s', 'while :; do dd if=/dev/zero of=w bs=1M count=10 2> /dev/null; sleep 0.09; done', 'pause 20 ms p50']]) {
+      if (writes) await exec(source, `cd /workspace; (${writes}) > /dev/null 2>&1 & echo $! > pid`);
+      const before = await pauses(), times = [];
+      for (let i = 0; i < pairs; ++i) {
+        const { ms, made } = await timed(() => take(source));
+        times.push(ms);
+        await drop(made);
+      }
+      const after = await pauses();
+      if (writes) await exec(source, 'kill $(cat /workspace/pid); rm -f /workspace/w');
+      say(`snapshot of ${megabytes} MB and ${files} files, ${name}`,
+        `${told(times)}; pause below ${pauseSince(before, after, 0.5)} ms p50, ${pauseSince(before, after, 0.99)} ms p99`, target);
+    }
+  },
+  async start(source) {
+    const snapshot = await take(source);
+    const one = async (from) => {
+      const { ms, made } = await timed(() => create(from));
+      await remove(made);
+      return ms;
+    };
+    const times = await inPairs(() => one(snapshot.id), () => one());
+    say('start from that snapshot, until a first command has ended', told(times.one),
+      `a create + 3 ms; here ${(median(times.one) - median(times.other)).toFixed(1)} ms more`, `a create: ${told(times.other)}`);
+    await drop(snapshot);
+  },
+  async fork(source) {
+    const one = async () => {
+      const { ms, made } = await timed(async () => {
+        const { sandboxes: [{ id }] } = await asked('POST', `/v1/sandbox/${source}/fork`, {});
+        await exec(id, 'true');
+        return id;
+      });
+      await remove(made);
+      return ms;
+    };
+    const other = async () => {
+      const { ms, made } = await timed(() => create());
+      await remove(made);
+      return ms;
+    };
+    const times = await inPairs(one, other);
+    say('one fork of the running sandbox, until a first command has ended', told(times.one),
+      `a create + 15 ms; here ${(median(times.one) - median(times.other)).toFixed(1)} ms more`, `a create: ${told(times.other)}`);
+  },
+  async burst(source) {
+    const forks = [], creates = [];
+    for (let i = 0; i < rounds; ++i) {
+      const { ms, made } = await timed(() => asked('POST', `/v1/sandbox/${source}/fork`, { count: burst }));
+      forks.push(ms);
+      await Promise.all(made.sandboxes.map(({ id }) => exec(id, 'test -d /workspace')));
+      await Promise.all(made.sandboxes.map(({ id }) => remove(id)));
+      const others = await timed(() => Promise.all(Array.from({ length: burst }, () => create())));
+      creates.push(others.ms);
+      await Promise.all(others.made.map(remove));
+    }
+    say(`${burst} forks in one request, until all run`, told(forks), '600 ms, all of them', `${burst} creates at once, with a first command: ${told(creates)}`);
+  },
+  async rollback(source) {
+    const id = await create();
+    const snapshot = await take(id), times = [];
+    for (let i = 0; i < pairs; ++i) times.push((await timed(() => asked('POST', `/v1/sandbox/${id}/rollback`, { snapshot: snapshot.id }))).ms);
+    say('rollback of a running sandbox, until it runs again', told(times), 'stop and resume: 150 ms');
+    await remove(id);
+    await drop(snapshot);
+  },
+};
+
+const source = await create();
+await exec(source, `mkdir -p many && cd many && for d in $(seq ${Math.ceil(files / 1000)}); do mkdir $d; (cd $d; seq 1000 | xargs touch); done;
+  head -c ${megabytes}M /dev/urandom > ../large; sync`);
+for (const [name, measure] of Object.entries(rows))
+  if (!options.only || options.only === name) await measure(source);
+await remove(source);
