@@ -205,7 +205,9 @@ void pass_on(directory_pointer self, const std::string& id, Message asked,
 template <class Message, class Answer = snapshot_description>
 auto of_snapshot(directory_pointer self, std::string Message::*id) {
   return [self, id](const Message& asked) -> caf::result<Answer> {
-    if (!sandbox_id::parse(asked.*id) || !self->state.kinds.contains(snapshots::kind))
+    if (!self->state.kinds.contains(snapshots::kind))
+      return to_caf(snapshots::one_node_alone);
+    if (!sandbox_id::parse(asked.*id))
       return to_caf({errc::not_found, "Snapshot " + asked.*id + " not found."});
     auto reply = self->make_response_promise<Answer>();
     pass_on<Answer>(self, asked.*id, asked, reply);
@@ -498,8 +500,10 @@ directory_impl::behavior_type directory(directory_pointer self,
   });
   return {
     [self](const define_snapshot& asked) -> caf::result<snapshot_description> {
-      if (!sandbox_id::parse(asked.is.id) || !self->state.kinds.contains(snapshots::kind))
-        return to_caf({errc::invalid_request, "the node keeps no snapshots of disks"});
+      if (!self->state.kinds.contains(snapshots::kind))
+        return to_caf(snapshots::one_node_alone);
+      if (!sandbox_id::parse(asked.is.id))
+        return to_caf({errc::invalid_request, "the id of the snapshot is malformed"});
       auto reply = self->make_response_promise<snapshot_description>();
       pass_on<snapshot_description>(self, asked.is.id, asked, reply);
       return reply;

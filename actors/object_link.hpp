@@ -6,6 +6,8 @@
 #include <caf/actor_cast.hpp>
 
 #include <mutex>
+#include <set>
+#include <string>
 
 namespace insula::actors {
 
@@ -23,9 +25,33 @@ public:
     return caf::actor_cast<directory_actor>(directory_);
   }
 
+  // While a node looks, at its start, which bytes of snapshots no record names.
+
+  void begin_sweep() {
+    const std::lock_guard lock{mutex_};
+    sweeps_ = true;
+  }
+  void end_sweep() {
+    const std::lock_guard lock{mutex_};
+    sweeps_ = false;
+    taken_.clear();
+  }
+  /// A snapshot of that name is about to be taken: its record comes later.
+  void note_snapshot(const std::string& name) {
+    const std::lock_guard lock{mutex_};
+    if (sweeps_)
+      taken_.insert(name);
+  }
+  bool is_new_snapshot(const std::string& name) const {
+    const std::lock_guard lock{mutex_};
+    return taken_.contains(name);
+  }
+
 private:
   mutable std::mutex mutex_;
   caf::actor_addr directory_;
+  bool sweeps_ = false;
+  std::set<std::string> taken_;
 };
 
 } // namespace insula::actors

@@ -245,8 +245,8 @@ public:
   virtual void ask_snapshot(find_snapshot what, const reply<snapshot_description>& to) = 0;
   virtual void ask_snapshot(define_snapshot what, const reply<snapshot_description>& to) = 0;
   virtual void ask_snapshot(hold_snapshot what, const reply<snapshot_description>& to) = 0;
-  /// This sandbox stands on it no more. `then` is called when that is durable, and what nobody
-  /// stands on is gone, or it could not be said; null: nobody is told.
+  /// This sandbox stands on it no more. `then` is called when that is durable and bytes that nobody
+  /// needs have gone, or when it has failed. Null: nobody is told.
   virtual void release_snapshot(const std::string& id, then_function then = nullptr) = 0;
 
   /// The lease goes if the sandbox is asleep and has nothing to do, and so does the actor, if it

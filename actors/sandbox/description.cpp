@@ -182,19 +182,28 @@ void description::define(const define_sandbox& wanted, const reply<sandbox_descr
   if (!wanted.image.empty() || !wanted.context.image.empty())
     return to.fail({errc::invalid_request, "a sandbox that begins with a snapshot has the image of "
                                            "that one: name no other"});
-  const pending_operation mine{core_};
-  const reply<sandbox_description> over{reply<sandbox_description>::function{
-    [this, to, mine, id = wanted.snapshot](const result<sandbox_description>& outcome) {
-      if (!outcome && record().value(disk_from_key) != id)
-        core_.release_snapshot(id);
-      to.give(outcome);
-      mine.over();
-    }}};
-  core_.ask_snapshot(
-    hold_snapshot{wanted.snapshot, core_.id(), wanted.context},
-    reply<snapshot_description>::function{[=, this](const result<snapshot_description>& held) {
-      held ? define_from(*held, wanted, over) : over.fail(held.reason());
-    }});
+  core_.with_record(to, wanted.context, [this, wanted](const reply<sandbox_description>& mine) {
+    if (core_.exists() || core_.lives())
+      return define_from(std::nullopt, wanted, mine); // Which says so.
+    ++begins_with_[wanted.snapshot];
+    core_.ask_snapshot(
+      hold_snapshot{wanted.snapshot, core_.id(), wanted.context},
+      reply<snapshot_description>::function{
+        [this, wanted, mine](const result<snapshot_description>& held) {
+          const reply<sandbox_description> over{reply<sandbox_description>::function{
+            [this, mine, id = wanted.snapshot,
+             is_held = static_cast<bool>(held)](const result<sandbox_description>& outcome) {
+              // Two may be under way, of which one comes to write it down.
+              const bool last = --begins_with_[id] == 0;
+              if (last)
+                begins_with_.erase(id);
+              if (!outcome && is_held && last && record().value(disk_from_key) != id)
+                core_.release_snapshot(id);
+              mine.give(outcome);
+            }}};
+          held ? define_from(*held, wanted, over) : over.fail(held.reason());
+        }});
+  });
 }
 
 void description::define_from(const std::optional<snapshot_description>& from,

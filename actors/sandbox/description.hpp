@@ -28,6 +28,8 @@ private:
   void with_image(const image_wish& wanted, image_supply::found_function then);
   void keep_wishes(const request_context& context, const reply<sandbox_description>& to);
   void write(std::vector<storage::change> changes, std::optional<std::int64_t> expires_ms);
+
+  std::map<std::string, unsigned> begins_with_; ///< Definitions under way, by their snapshots.
 };
 
 // Of a sandbox whose record is loaded.

@@ -18,9 +18,12 @@ namespace {
 constexpr const char* lineage_key = "disk_lineage";
 /// It has been rolled back, and has not started since.
 constexpr const char* rolled_back_key = "rolled_back";
+/// The snapshot that it was made from, or rolled back to, as APIs tell it. None: it is of none, or
+/// of one that nobody sees.
+constexpr const char* told_key = "disk_of";
 
-const error one_node_alone{errc::forbidden, "snapshots of disks are kept by a node that is in no "
-                                            "cluster"};
+/// Starts that a rollback meets one after the other.
+constexpr unsigned most_starts = 3;
 
 std::string lineage(const snapshot_description& of) {
   return of.id + ' ' + of.root;
@@ -33,6 +36,18 @@ void drop(runtime::engine& from, const std::string& id) {
   });
 }
 
+/// The bytes of a snapshot of which nobody has been told. They go, unless the sandbox has heard.
+struct untold_bytes {
+  runtime::engine* engine;
+  std::string id;
+  bool there = false;
+
+  ~untold_bytes() {
+    if (there)
+      drop(*engine, id);
+  }
+};
+
 } // namespace
 
 std::string disk_snapshots::base() const {
@@ -40,7 +55,8 @@ std::string disk_snapshots::base() const {
 }
 
 std::vector<storage::change> disk_snapshots::changes_for(const snapshot_description& from) {
-  std::vector<storage::change> changes{{disk_from_key, from.id}};
+  std::vector<storage::change> changes{
+    {disk_from_key, from.id}, {told_key, from.hidden ? std::nullopt : std::optional{from.id}}};
   if (!from.hidden)
     changes.push_back({lineage_key, lineage(from)});
   else if (!from.parent.empty())
@@ -62,7 +78,7 @@ void disk_snapshots::note_start(std::vector<storage::change>& into) const {
 }
 
 void disk_snapshots::describe(sandbox_description& into) const {
-  into.snapshot = base();
+  into.snapshot = record().value(told_key);
 }
 
 void disk_snapshots::ends(const error& why) {
@@ -83,7 +99,7 @@ void disk_snapshots::take(const take_snapshot& wanted, const reply<snapshot_desc
   if (const auto wrong = snapshots::malformed(wanted))
     return to.fail(*wrong);
   if (options().ours)
-    return to.fail(one_node_alone);
+    return to.fail(snapshots::one_node_alone);
   core_.when_there(
     wanted.context,
     [=, this] {
@@ -119,25 +135,28 @@ void disk_snapshots::begin(const take_snapshot& wanted, const reply<snapshot_des
   if (taking_.size() >= limits::snapshots_at_once)
     return to.fail({errc::limit_reached, "as many snapshots of this sandbox are taken as may be"});
   const auto id = wanted.id.empty() ? sandbox_id::generate().str() : wanted.id;
-  // One that nobody has asked for is no use of the sandbox.
-  auto awake = stands_on_it ? nullptr : core_.keep_awake();
-  taking_.emplace(id, taking{wanted,
-                             {to},
-                             std::move(awake),
-                             pending_operation{core_},
-                             steady_clock::now(),
-                             std::chrono::nanoseconds{0},
-                             stands_on_it});
-  engine_sandbox()->take_snapshot(id, [this, id, post = core_.post(), engine = options().engine](
-                                        const result<runtime::disk_snapshot>& outcome) {
-    if (!post([=, this] { on_taken(id, outcome); }) && outcome)
-      drop(*engine, id); // Nobody is there any more to tell of it.
-  });
+  taking asked{wanted, {to}, pending_operation{core_}};
+  asked.is = describe_next(id, wanted);
+  asked.start = core_.start();
+  asked.since = steady_clock::now();
+  asked.stands_on_it = stands_on_it;
+  if (!stands_on_it) // One that nobody has asked for is no use of the sandbox.
+    asked.awake = core_.keep_awake();
+  taking_.emplace(id, std::move(asked));
+  const auto bytes = std::make_shared<untold_bytes>(options().engine, id);
+  options().objects->note_snapshot(id);
+  engine_sandbox()->take_snapshot(
+    id, [this, bytes, post = core_.post()](const result<runtime::disk_snapshot>& outcome) {
+      bytes->there = static_cast<bool>(outcome);
+      post([this, bytes, outcome] {
+        bytes->there = false;
+        on_taken(bytes->id, outcome);
+      });
+    });
 }
 
-snapshot_description disk_snapshots::describe_taken(const std::string& id,
-                                                    const take_snapshot& wanted,
-                                                    std::uint64_t bytes) const {
+snapshot_description disk_snapshots::describe_next(const std::string& id,
+                                                   const take_snapshot& wanted) const {
   snapshot_description is{id, core_.id()};
   const auto before = record().value(lineage_key);
   const auto blank = before.find(' ');
@@ -149,7 +168,6 @@ snapshot_description disk_snapshots::describe_taken(const std::string& id,
     is.run = run->number;
   is.image = record().value(image_key);
   is.image_source = record().value(image_source_key);
-  is.bytes = bytes;
   is.hidden = wanted.hidden;
   is.name = wanted.name;
   is.labels = wanted.labels;
@@ -162,17 +180,21 @@ void disk_snapshots::on_taken(const std::string& id,
   const auto at = taking_.find(id);
   if (at == taking_.end())
     return outcome ? drop(*options().engine, id) : void();
-  if (!outcome) {
+  if (!outcome || !core_.exists()) {
+    if (outcome)
+      drop(*options().engine, id);
+    const auto why = outcome ? core_.refusal().value_or(has_ended) : outcome.reason();
     options().figures->snapshot_failed();
-    log::warning("snapshot.not_taken", {{"id", core_.id()}, {"reason", outcome.reason().message}});
-    return taking_.extract(at).mapped().give(outcome.reason());
+    log::warning("snapshot.not_taken", {{"id", core_.id()}, {"reason", why.message}});
+    return taking_.extract(at).mapped().give(why);
   }
   failpoint("snapshot.taken");
-  auto& [wanted, to, awake, mine, since, stood_still, stands_on_it] = at->second;
-  stood_still = outcome->stood_still;
-  define_snapshot made{describe_taken(id, wanted, outcome->bytes), wanted.keep_last};
-  made.context = wanted.context;
-  if (stands_on_it) {
+  auto& asked = at->second;
+  asked.stood_still = outcome->stood_still;
+  define_snapshot made{asked.is, asked.wanted.keep_last};
+  made.is.bytes = outcome->bytes;
+  made.context = asked.wanted.context;
+  if (asked.stands_on_it) {
     made.is.state = snapshot_state::deleted;
     made.held_by = core_.id();
   }
@@ -201,8 +223,8 @@ void disk_snapshots::on_defined(const std::string& id,
     // Nothing is lost if this is: the next one then comes from an older one.
     const pending_operation mine{core_};
     core_.with_lease(
-      [=, this] {
-        if (core_.exists())
+      [=, this, start = done.start] {
+        if (core_.exists() && start == core_.start()) // Else it has another disk by now.
           record().write({{lineage_key, lineage(*defined)}});
         mine.over();
       },
@@ -214,6 +236,8 @@ void disk_snapshots::on_defined(const std::string& id,
 // ---- Back to one
 
 void disk_snapshots::roll_back_to(const roll_back& wanted, const reply<sandbox_description>& to) {
+  if (options().ours)
+    return to.fail(snapshots::one_node_alone);
   core_.when_there(
     wanted.context,
     [=, this] {
@@ -253,9 +277,10 @@ void disk_snapshots::begin_roll_back(const roll_back& wanted,
     }});
 }
 
-/// It is held. `more` is written with it.
-void disk_snapshots::stand_on(const snapshot_description& next, std::vector<storage::change> more,
-                              const then_function& then, const otherwise_function& otherwise) {
+/// It is held. `then` gets what the next start began with before, which is held as well.
+void disk_snapshots::stand_on(const snapshot_description& next, base_changes changes,
+                              std::function<void(const std::string&)> then,
+                              const otherwise_function& otherwise) {
   const auto refuse = [=, this](const error& why) {
     if (base() != next.id)
       core_.release_snapshot(next.id);
@@ -265,54 +290,97 @@ void disk_snapshots::stand_on(const snapshot_description& next, std::vector<stor
     [=, this] {
       if (!core_.exists())
         return refuse(core_.refusal().value_or(core_.not_found()));
+      auto all = changes();
+      if (!all)
+        return refuse(all.reason());
       const auto before = base();
-      auto changes = more;
-      changes.push_back({disk_from_key, next.id});
-      record().write(std::move(changes));
-      record().when_durable(
-        [=, this] {
-          if (!before.empty() && before != next.id)
-            core_.release_snapshot(before);
-          then();
-        },
-        refuse);
+      all->push_back({disk_from_key, next.id});
+      record().write(std::move(*all));
+      record().when_durable([=] { then(before == next.id ? std::string{} : before); }, refuse);
     },
     refuse);
 }
 
+void disk_snapshots::release(const std::string& id, const then_function& then) {
+  id.empty() ? then() : core_.release_snapshot(id, then);
+}
+
 void disk_snapshots::write_base(const snapshot_description& next, const roll_back& wanted,
                                 const reply<sandbox_description>& to) {
-  auto changes = changes_for(next);
-  if (core_.now() != phase::asleep)
-    changes.push_back({rolled_back_key, "1"});
-  workspace_.note_roll_back(changes);
+  const auto changes = [=, this]() -> result<std::vector<storage::change>> {
+    auto all = changes_for(next);
+    if (core_.now() != phase::asleep || core_.has_survived())
+      all.push_back({rolled_back_key, "1"});
+    workspace_.note_roll_back(all);
+    ++rollbacks_;
+    return all;
+  };
   stand_on(
-    next, std::move(changes),
-    [=, this] {
+    next, changes,
+    [=, this](const std::string& before) {
       failpoint("snapshot.rolled_back");
       options().figures->rolled_back();
       log::info("sandbox.rolled_back",
                 {{"id", core_.id()}, {"snapshot", next.id}, {"request", wanted.context.id}});
-      if (is_alive(core_.now()))
-        teardown_.stop(sandbox_end::stopped, "it was rolled back to snapshot " + next.id);
-      core_.when_running(to, wanted.context, [=, this] { to.deliver(core_.describe()); });
+      // A start that is on its way may begin with what was held before.
+      const reply<sandbox_description> over{reply<sandbox_description>::function{
+        [this, to, before](const result<sandbox_description>& outcome) {
+          release(before, [to, outcome] { to.give(outcome); });
+        }}};
+      run_from_base(wanted.context, most_starts, over);
     },
     to.otherwise());
+}
+
+/// Answers once it runs with the disk that it was rolled back to.
+void disk_snapshots::run_from_base(const request_context& context, unsigned starts_left,
+                                   const reply<sandbox_description>& to) {
+  if (made_after_ != rollbacks_ && is_alive(core_.now()))
+    teardown_.stop(sandbox_end::stopped, "it was rolled back to snapshot " + base());
+  core_.when_running(to, context, [=, this] {
+    if (made_after_ != rollbacks_ && starts_left == 0)
+      return to.fail({errc::io_failed, "the sandbox does not come to run from there"});
+    if (made_after_ != rollbacks_) { // Later: others are being served.
+      core_.post()([=, this] { run_from_base(context, starts_left - 1, to); });
+      return;
+    }
+    if (has_other_disk())
+      record().write({{rolled_back_key, std::nullopt}});
+    to.deliver(core_.describe());
+  });
 }
 
 // ---- What is kept of a persistent sandbox
 
 void disk_snapshots::keep(std::function<void(const result<void>&)> then) {
+  const auto has_another = [this, start = core_.start()]() -> std::optional<error> {
+    if (start == core_.start() && !rolling_back_ && !has_other_disk())
+      return std::nullopt;
+    return error{errc::sandbox_not_running, "the sandbox has another disk by now"};
+  };
+  const auto told = [then, post = core_.post()](const result<void>& outcome) {
+    post([=] { then(outcome); }); // Never before this function has returned.
+  };
+  if (const auto why = has_another())
+    return told(*why);
+  const auto changes_of = [=, this](std::int64_t taken_ms) {
+    return [=, this]() -> result<std::vector<storage::change>> {
+      if (const auto why = has_another())
+        return *why;
+      return workspace_.changes_of_kept(taken_ms);
+    };
+  };
   take_snapshot wanted;
   wanted.hidden = true;
   begin(wanted,
         reply<snapshot_description>::function{[=, this](const result<snapshot_description>& taken) {
           if (!taken)
-            return then(taken.reason());
+            return told(taken.reason());
           failpoint("snapshot.kept");
           stand_on(
-            *taken, workspace_.changes_of_kept(taken->created_ms), [then] { then({}); },
-            [then](const error& why) { then(why); });
+            *taken, changes_of(taken->created_ms),
+            [=, this](const std::string& before) { release(before, [told] { told({}); }); },
+            [told](const error& why) { told(why); });
         }},
         true);
 }

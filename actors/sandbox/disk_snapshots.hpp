@@ -30,6 +30,8 @@ public:
 
   /// That the next start begins with. Empty: with nothing. Its record is loaded.
   std::string base() const;
+  /// The engine is asked for the sandbox of this start, with base() or what has survived.
+  void note_made() { made_after_ = rollbacks_; }
   /// What a new sandbox writes that begins with that one, which it holds.
   static std::vector<storage::change> changes_for(const snapshot_description& from);
   /// It was rolled back while it ran, and what an earlier server has left has the disk of before.
@@ -41,14 +43,17 @@ public:
   void ends(const error& why) override;
 
 private:
+  using base_changes = std::function<result<std::vector<storage::change>>()>;
   struct taking {
     take_snapshot wanted;
     std::vector<reply<snapshot_description>> to;
-    std::shared_ptr<void> awake;
     pending_operation mine;
-    steady_clock::time_point since; ///< For figures alone.
-    std::chrono::nanoseconds stood_still;
-    bool stands_on_it; ///< Nobody else is to: it goes when this sandbox lets go of it.
+    std::shared_ptr<void> awake = nullptr;
+    snapshot_description is = {};        ///< As it was when the snapshot began.
+    std::uint64_t start = 0;             ///< The start of the sandbox in which it began.
+    steady_clock::time_point since = {}; ///< For figures alone, as the next.
+    std::chrono::nanoseconds stood_still{};
+    bool stands_on_it = false; ///< It is for this sandbox alone, and is removed with its hold.
 
     void give(const result<snapshot_description>& outcome) const;
   };
@@ -56,12 +61,14 @@ private:
   void begin_unless_known(const take_snapshot& wanted, const reply<snapshot_description>& to);
   void begin(const take_snapshot& wanted, const reply<snapshot_description>& to,
              bool stands_on_it = false);
-  void stand_on(const snapshot_description& next, std::vector<storage::change> more,
-                const then_function& then, const otherwise_function& otherwise);
+  void stand_on(const snapshot_description& next, base_changes changes,
+                std::function<void(const std::string&)> then, const otherwise_function& otherwise);
+  void release(const std::string& id, const then_function& then);
+  void run_from_base(const request_context& context, unsigned starts_left,
+                     const reply<sandbox_description>& to);
   void on_taken(const std::string& id, const result<runtime::disk_snapshot>& outcome);
   void on_defined(const std::string& id, const result<snapshot_description>& defined);
-  snapshot_description describe_taken(const std::string& id, const take_snapshot& wanted,
-                                      std::uint64_t bytes) const;
+  snapshot_description describe_next(const std::string& id, const take_snapshot& wanted) const;
   void begin_roll_back(const roll_back& wanted, const reply<sandbox_description>& to);
   void write_base(const snapshot_description& next, const roll_back& wanted,
                   const reply<sandbox_description>& to);
@@ -70,6 +77,8 @@ private:
   teardown& teardown_;
   std::map<std::string, taking> taking_; ///< By the id that the snapshot gets.
   bool rolling_back_ = false;
+  std::uint64_t rollbacks_ = 0;  ///< Counts those of this activation.
+  std::uint64_t made_after_ = 0; ///< So many of them were there when the running disk was made.
 };
 
 } // namespace insula::actors::inside_sandbox

@@ -172,7 +172,8 @@ void startup::on_image(std::uint64_t start, const result<std::string>& found) {
   if (found)
     return make_from(std::move(image));
   // Its bytes are not to be had any more: then its name decides.
-  if (image && found.reason().code != errc::image_pending) {
+  // What is on a disk that began with a snapshot fits no other image.
+  if (image && found.reason().code != errc::image_pending && with_.disk.base().empty()) {
     log::warning("sandbox.other_image",
                  {{"id", core_.id()}, {"image", image_name_}, {"reason", found.reason().message}});
     return make_from(std::move(image));
@@ -418,7 +419,12 @@ runtime::sandbox_listener startup::listener() {
 
 /// The one that has survived, the one that was claimed, or else a new one.
 void startup::make() {
+  if (slot_ && !with_.disk.base().empty()) { // It was rolled back meanwhile: a warm one has a disk.
+    slot_.reset();
+    return take_place_cold([this] { make(); });
+  }
   making_ = true;
+  with_.disk.note_made();
   runtime::sandbox_spec spec;
   spec.name = core_.id();
   spec.host_name = core_.id().substr(0, 63);

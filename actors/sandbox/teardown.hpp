@@ -41,7 +41,7 @@ public:
   void attend(const alarm_due& due, const reply<caf::ok_atom>& to);
 
   /// It has been idle for long enough, or its run is to end.
-  /// `told`: what those hear that used it.
+  /// `told`: the error for the requests that it interrupts.
   void stop(sandbox_end why = sandbox_end::idle, std::string told = "it was stopped");
   /// It has ended by itself, or for the memory that it held.
   void on_ended(std::uint64_t start, bool for_memory);

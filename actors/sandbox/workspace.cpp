@@ -398,7 +398,7 @@ bool workspace::delays(idle_step next) {
     return true;
   }
   if (begin_awake()) {
-    files_.before_stop = stops;
+    files_.before_stop = stops && files_.keeping;
   } else {
     files_.retry_at = options().time->now() + limits::snapshot_retry;
     idle_.schedule_check(limits::snapshot_retry);

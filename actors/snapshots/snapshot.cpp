@@ -139,7 +139,12 @@ public:
           return then();
         with_record_to_write(
           [=, this] {
-            record_.write({{key, std::nullopt}});
+            const auto found = is();
+            const bool goes = found && found->state == snapshot_state::deleted &&
+                              found->sandboxes == 1 && record_.find(freed_key) == nullptr;
+            // Should this server end before its bytes have gone.
+            goes ? record_.set_alarm(limits::snapshot_free_again, {{key, std::nullopt}})
+                 : record_.write({{key, std::nullopt}});
             record_.when_durable([=, this] { free(then); }, otherwise);
           },
           otherwise, {});
@@ -207,6 +212,20 @@ public:
         record_.write({{state_key, name_of(snapshot_state::failed)}});
       },
       [kept](const error&) {}, {}); // The node's next start says so again.
+  }
+
+  /// What was not there at an earlier start is there now.
+  void find_again() {
+    const auto kept = busy();
+    with_record_to_write(
+      [this, kept] {
+        const auto found = is();
+        if (!found || found->state != snapshot_state::failed)
+          return;
+        log::info("snapshot.found", {{"id", id_}, {"origin", found->origin}});
+        record_.write({{state_key, std::nullopt}});
+      },
+      [kept](const error&) {}, {});
   }
 
   /// Nothing of it is to be written any more.
@@ -277,8 +296,8 @@ private:
       post([this, held] {
         if (held)
           record_.write_at(epoch_ = *held);
-        for (const auto& [then, otherwise] : std::exchange(waiting_, {}))
-          held ? then() : otherwise(held.reason());
+        for (const auto& [go, refuse] : std::exchange(waiting_, {}))
+          held ? go() : refuse(held.reason());
       });
     });
   }
@@ -322,16 +341,18 @@ private:
         each();
     };
     const auto found = is();
-    if (!dropped || !found) {
-      if (!dropped)
-        log::warning("snapshot.not_freed", {{"id", id_}, {"reason", dropped.reason().message}});
+    if (!found)
       return tell();
+    if (!dropped) {
+      log::warning("snapshot.not_freed", {{"id", id_}, {"reason", dropped.reason().message}});
+      record_.set_alarm(limits::snapshot_look_again);
+      return record_.when_durable(tell, [tell](const error&) { tell(); });
     }
     failpoint("snapshot.dropped");
     log::info("snapshot.freed", {{"id", id_}});
     if (found->hidden)
       return destroy(tell, [tell](const error&) { tell(); });
-    record_.set_alarm(limits::deleted_snapshots_kept, {{freed_key, "1"}});
+    record_.set_alarm(limits::deleted_snapshots_kept, changes_when_freed(record_.entries()));
     record_.when_durable(tell, [tell](const error&) { tell(); });
   }
 
@@ -398,21 +419,35 @@ private:
   }
 
   void delete_older(const std::string& origin, std::uint32_t keep) {
-    const auto directory = options_->objects->get();
-    if (!directory)
-      return;
-    constexpr std::uint32_t some_more = 16;
-    const auto most = static_cast<std::uint32_t>(storage::store::max_page_lines);
     const auto kept = busy();
+    const auto limit = std::min<std::size_t>(keep, storage::store::max_page_lines);
     self_
       ->request(options_->keep->finder, caf::infinite,
-                scan_marks{list_of_origin(origin), {}, std::min(keep + some_more, most), true})
+                scan_marks{list_of_origin(origin), {}, limit, true})
       .then(
         [=, this](const storage::mark_page& found) {
-          for (std::size_t i = keep; i < found.lines.size(); ++i)
-            if (const auto name = object_name::parse(found.lines[i].owner))
+          if (found.more)
+            delete_behind(origin, {found.lines.back().key, found.lines.back().owner}, kept);
+        },
+        [kept](const caf::error&) {});
+  }
+  /// A page at a time.
+  void delete_behind(const std::string& origin, const storage::mark_position& last,
+                     const std::shared_ptr<void>& kept) {
+    self_
+      ->request(options_->keep->finder, caf::infinite,
+                scan_marks{list_of_origin(origin), last, limits::list_page_sandboxes, true})
+      .then(
+        [=, this](const storage::mark_page& found) {
+          const auto directory = options_->objects->get();
+          if (!directory)
+            return;
+          for (const auto& each : found.lines)
+            if (const auto name = object_name::parse(each.owner))
               self_->request(directory, caf::infinite, delete_snapshot{name->id})
                 .then([kept](const snapshot_description&) {}, [kept](const caf::error&) {});
+          if (found.more)
+            delete_behind(origin, {found.lines.back().key, found.lines.back().owner}, kept);
         },
         [kept](const caf::error&) {});
   }
@@ -476,6 +511,7 @@ snapshot_impl::behavior_type snapshot(snapshot_pointer self, std::string id,
     [](keep_files_atom) { return caf::ok_atom::value; },
     [](keep_used_files_atom) { return caf::ok_atom::value; },
     [self](lost_atom) { self->state.it->lose(); },
+    [self](found_atom) { self->state.it->find_again(); },
     [](const fact& what) { what.happened(); },
     [self](rest_atom, std::uint64_t asked) { self->state.it->rest(asked); },
   };

@@ -23,10 +23,11 @@ using snapshot_actor = caf::typed_actor<
   caf::replies_to<delete_snapshot>::with<snapshot_description>>;
 
 using lost_atom = caf::atom_constant<caf::atom("lost")>;
+using found_atom = caf::atom_constant<caf::atom("found")>;
 
 using snapshot_object_actor = snapshot_actor::extend_with<owned_object_actor>::extend<
-  // Its bytes are not there any more.
-  caf::reacts_to<lost_atom>>;
+  // The engine does not have its bytes, or has them again.
+  caf::reacts_to<lost_atom>, caf::reacts_to<found_atom>>;
 
 namespace actors {
 

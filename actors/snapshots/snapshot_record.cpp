@@ -21,6 +21,8 @@ constexpr const char* hidden_key = "hidden";
 constexpr const char* name_key = "name";
 constexpr const char* keep_key = "keep_ms";
 constexpr const char* source_key = "image_source";
+/// The image of one whose bytes have gone. Nobody keeps an image for it.
+constexpr const char* image_was_key = "was_image";
 constexpr std::string_view label_prefix = "label/"; ///< Then its place, and as value NAME=VALUE.
 
 constexpr std::string_view list_of_all = "@snapshots/all/";
@@ -41,7 +43,7 @@ snapshot_state state_in(const record_entries& record) {
   return snapshot_state::created;
 }
 
-/// What a list tells: all but who stands on it.
+/// What a list tells: all keys but the holders.
 record_entries told_of(const record_entries& record) {
   record_entries told;
   for (const auto& each : record)
@@ -77,6 +79,13 @@ std::vector<storage::change> changes_of(const snapshot_description& is) {
   return changes;
 }
 
+std::vector<storage::change> changes_when_freed(const record_entries& record) {
+  return {{freed_key, "1"},
+          {image_was_key, text(record, image_key)},
+          {image_key, std::nullopt},
+          {source_key, std::nullopt}};
+}
+
 std::optional<snapshot_description> describe(std::string id, const record_entries& record) {
   const auto taken = number_in(record, taken_key);
   if (!taken)
@@ -85,7 +94,7 @@ std::optional<snapshot_description> describe(std::string id, const record_entrie
   is.parent = text(record, parent_key);
   is.root = text(record, root_key);
   is.run = static_cast<std::uint64_t>(number_in(record, run_key).value_or(0));
-  is.image = text(record, image_key);
+  is.image = text(record, record.contains(image_key) ? image_key : image_was_key);
   is.image_source = text(record, source_key);
   is.bytes = static_cast<std::uint64_t>(number_in(record, bytes_key).value_or(0));
   is.automatic = record.contains(automatic_key);

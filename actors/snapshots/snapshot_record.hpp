@@ -17,6 +17,10 @@ namespace insula::actors::snapshots {
 /// The kind of these objects: see object_name.
 inline constexpr std::string_view kind = "snapshot";
 
+/// What a node of a cluster says of all of them.
+inline const error one_node_alone{errc::forbidden, "snapshots of disks are kept by a node that is "
+                                                   "in no cluster"};
+
 /// With it there is such a snapshot. No sandbox's record has it.
 inline constexpr const char* taken_key = "taken_ms";
 inline constexpr const char* state_key = "state";
@@ -30,6 +34,8 @@ inline constexpr const char* freed_key = "freed";
 inline constexpr std::string_view lines = "@snapshots/";
 
 std::vector<storage::change> changes_of(const snapshot_description& is);
+/// Its bytes have gone: it needs its image no more.
+std::vector<storage::change> changes_when_freed(const record_entries& record);
 /// None: the record is not that of a snapshot.
 std::optional<snapshot_description> describe(std::string id, const record_entries& record);
 

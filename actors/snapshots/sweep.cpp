@@ -25,18 +25,28 @@ struct sweep_state {
   std::shared_ptr<const sandbox_options> options;
   node_directory_actor directory;
   names found;
+
+  ~sweep_state() {
+    if (options)
+      options->objects->end_sweep();
+  }
 };
 using sweep_pointer = caf::stateful_actor<sweep_state>*;
 
-/// Nothing could have taken it after the engine was asked.
+/// One that was taken meanwhile gets its record later.
 void drop_unless_recorded(sweep_pointer self, const std::string& id) {
   const auto owner = object_name{std::string{kind}, id}.owner();
   self
     ->request(self->state.options->keep->cluster, caf::infinite, read_owner_atom::value, owner,
-              std::string{taken_key}, request_context{})
+              std::string{}, request_context{})
     .then(
-      [engine = self->state.options->engine, id](const std::vector<storage::entry>& record) {
-        if (!record.empty())
+      [options = self->state.options, engine = self->state.options->engine,
+       id](const std::vector<storage::entry>& record) {
+        const auto has = [&](std::string_view key) {
+          return std::any_of(record.begin(), record.end(),
+                             [&](const auto& each) { return each.key == key; });
+        };
+        if ((has(taken_key) && !has(freed_key)) || options->objects->is_new_snapshot(id))
           return;
         log::info("snapshot.swept", {{"id", id}});
         engine->drop_snapshot(id, [](const result<void>&) {});
@@ -44,7 +54,7 @@ void drop_unless_recorded(sweep_pointer self, const std::string& id) {
       [](const caf::error&) {}); // The next start tries again.
 }
 
-void tell_lost(sweep_pointer self, const std::string& after) {
+void tell_records(sweep_pointer self, const std::string& after) {
   list_snapshots wanted;
   wanted.after = after;
   wanted.limit = limits::list_page_sandboxes;
@@ -52,19 +62,22 @@ void tell_lost(sweep_pointer self, const std::string& after) {
     .then(
       [self](const snapshot_page& page) {
         for (const auto& each : page.snapshots) {
-          if (each.state != snapshot_state::created || self->state.found.contains(each.id))
+          const bool is_there = self->state.found.contains(each.id);
+          if (is_there == (each.state == snapshot_state::created))
             continue;
           self
             ->request(self->state.directory, caf::infinite, reach_atom::value,
                       object_name{std::string{kind}, each.id})
             .then(
-              [](const owned_object_actor& it) {
-                caf::anon_send(caf::actor_cast<snapshot_object_actor>(it), lost_atom::value);
+              [is_there](const owned_object_actor& of) {
+                const auto it = caf::actor_cast<snapshot_object_actor>(of);
+                is_there ? caf::anon_send(it, found_atom::value)
+                         : caf::anon_send(it, lost_atom::value);
               },
               [](const caf::error&) {});
         }
         if (!page.next.empty())
-          tell_lost(self, page.next);
+          tell_records(self, page.next);
       },
       [](const caf::error&) {});
 }
@@ -73,6 +86,7 @@ caf::behavior sweeper(sweep_pointer self, std::shared_ptr<const sandbox_options>
                       node_directory_actor directory) {
   self->state.options = std::move(options);
   self->state.directory = std::move(directory);
+  self->state.options->objects->begin_sweep();
   self->state.options->engine->list_snapshots(
     [me = caf::actor_cast<caf::actor_addr>(self)](result<std::vector<std::string>> all) {
       const auto target = caf::actor_cast<caf::actor>(me);
@@ -89,7 +103,7 @@ caf::behavior sweeper(sweep_pointer self, std::shared_ptr<const sandbox_options>
       for (const auto& each : all)
         drop_unless_recorded(self, each);
       self->state.found = {all.begin(), all.end()};
-      tell_lost(self, {});
+      tell_records(self, {});
     },
   };
 }

@@ -13,6 +13,6 @@ namespace insula::actors::snapshots {
 /// and a record whose bytes the engine has not says so from now on. It goes on by itself; the node
 /// ends it with its other actors.
 caf::actor sweep(caf::actor_system& system, std::shared_ptr<const sandbox_options> options,
-           node_directory_actor directory);
+                 node_directory_actor directory);
 
 } // namespace insula::actors::snapshots

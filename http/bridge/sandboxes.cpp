@@ -16,41 +16,59 @@ constexpr parameter key_parameter{
   "1 to 255 visible ASCII characters. The same key always gives the same id, whatever else the "
   "request says, also when that sandbox has been deleted."};
 
-void define_from(const services& with, const std::string& id, const std::string& snapshot,
-                 const reply& to) {
+using shared = std::shared_ptr<const services>;
+
+void look_or_define(const shared& with, const std::string& id, const std::string& snapshot,
+                    unsigned looks, const reply& to);
+
+/// `looks`: so often it is looked for the sandbox that the same request has made meanwhile.
+void define_from(const shared& with, const std::string& id, const std::string& snapshot,
+                 unsigned looks, const reply& to) {
   define_sandbox wanted;
   wanted.snapshot = snapshot;
-  question{with, id, std::move(wanted), to}
-    .within(sandbox_patience, overdue(step::find_sandbox, "the sandbox was not made in time"))
-    .starts(false)
-    .or_else(failing(step::snapshot))
-    .then<sandbox_description>([to, id](const sandbox_description&) {
+  wanted.context = to->context();
+  sandbox_question<define_sandbox, sandbox_description> asked{
+    with->directory, id, std::move(wanted),
+    [to, id](const sandbox_description&) {
       to->respond({200, write_id(id)});
-    });
+    },
+    [=](question_stage at, const error& why) {
+      if (looks > 0 && why.code == errc::already_exists)
+        look_or_define(with, id, snapshot, looks - 1, to);
+      else
+        to->respond(failing(step::snapshot)(at, why));
+    }};
+  asked.starts_it = false;
+  ask_sandbox(*with, std::move(asked));
 }
 
 /// A second request with the same key meets the sandbox that the first one has made.
-void create_from(const std::shared_ptr<const services>& with, const std::string& id,
-                 const std::string& snapshot, bool keyed, const reply& to) {
+void look_or_define(const shared& with, const std::string& id, const std::string& snapshot,
+                    unsigned looks, const reply& to) {
+  question{*with, id, redefine_sandbox{}, to}
+    .starts(false)
+    .or_else(failing(step::find_sandbox))
+    .then<sandbox_description>([=](const sandbox_description& is) {
+      if (!is.exists)
+        define_from(with, id, snapshot, looks, to);
+      else if (!is.snapshot.empty()) // It may have been rolled back since.
+        to->respond({200, write_id(id)});
+      else
+        to->respond(error_response(
+          step::find_sandbox,
+          {errc::sandbox_mismatch, "the key's sandbox is there, and began with no snapshot"}));
+    });
+}
+
+void create_from(const shared& with, const std::string& id, const std::string& snapshot, bool keyed,
+                 const reply& to) {
   if (!sandbox_id::parse(snapshot))
     return to->respond(error_response(
       step::snapshot, {errc::invalid_request, "Insula-Snapshot: expected the id of a snapshot"}));
-  if (!keyed)
-    return define_from(*with, id, snapshot, to);
-  question{*with, id, redefine_sandbox{}, to}
-    .within(sandbox_patience, overdue(step::find_sandbox, "the sandbox was not made in time"))
-    .starts(false)
-    .or_else(failing(step::find_sandbox))
-    .then<sandbox_description>([with, id, snapshot, to](const sandbox_description& is) {
-      if (!is.exists)
-        define_from(*with, id, snapshot, to);
-      else if (is.snapshot == snapshot)
-        to->respond({200, write_id(id)});
-      else
-        to->respond(
-          error_response(step::find_sandbox, {errc::sandbox_mismatch,
-                                              "the key's sandbox is there, and has another disk"}));
-    });
+  to->answer_within(sandbox_patience,
+                    overdue(step::find_sandbox, "the sandbox was not made in time"));
+  constexpr unsigned looks = 3;
+  keyed ? look_or_define(with, id, snapshot, looks, to) : define_from(with, id, snapshot, 0, to);
 }
 
 /// Clients send options here; nothing is started, so there is nothing to apply them to, but for

@@ -56,9 +56,9 @@ result<std::map<std::string, std::string>> read_texts(const value& in, const cha
 }
 
 bool is_variable(const std::pair<const std::string, std::string>& each) {
-  const auto& [name, value] = each;
+  const auto& [name, content] = each;
   return !name.empty() && name.find('=') == std::string::npos &&
-         name.find('\0') == std::string::npos && value.find('\0') == std::string::npos;
+         name.find('\0') == std::string::npos && content.find('\0') == std::string::npos;
 }
 
 void put(writer& out, const snapshot_description& is) {
@@ -72,8 +72,8 @@ void put(writer& out, const snapshot_description& is) {
   if (!is.name.empty())
     out.member("name", is.name);
   out.key("labels").begin_object();
-  for (const auto& [name, value] : is.labels)
-    out.member(name, value);
+  for (const auto& [name, content] : is.labels)
+    out.member(name, content);
   out.end_object().member("image", is.image);
   if (!is.image_source.empty())
     out.member("image_digest", is.image_source);

@@ -110,6 +110,9 @@ void fork(const services& with, const std::string& id, const idempotency_header&
   const auto key = keyed(with, header, "fork", id);
   if (!key)
     return answer_with(to, key.reason());
+  if (!key->empty() && !wanted->ids.empty())
+    return answer_with(to, {errc::invalid_request, "ids and an Idempotency-Key exclude each other: "
+                                                   "the key says which ids the siblings have"});
   fork_request asked;
   asked.source = id;
   asked.ids = std::move(wanted->ids);
@@ -120,6 +123,7 @@ void fork(const services& with, const std::string& id, const idempotency_header&
   asked.with.env = std::move(wanted->env);
   asked.copies_env = wanted->copy_env;
   asked.context = to->context();
+  asked.until = std::chrono::steady_clock::now() + disk_patience;
   to->answer_within(disk_patience, overdue(step::snapshot, "the siblings did not run in time"));
   const auto ids = asked.ids;
   fork_sandbox(with, std::move(asked), [to, ids](const result<void>& outcome) {
@@ -226,10 +230,13 @@ void add_routes_of_sandbox(std::vector<route>& table, const shared_services& wit
       .body_schema = "TakeSnapshotRequest",
       .answers = {{"200", "It is durable.", "application/json", "Snapshot"},
                   {"400", "", "", "InvalidRequest"},
+                  {"403", "The node is in a cluster.", "application/json", "ErrorResponse"},
                   {"404", "There is no such sandbox.", "application/json", "ErrorResponse"},
+                  {"409", "Its run is over.", "application/json", "ErrorResponse"},
                   {"413", "The body is too large.", "application/json", "ErrorResponse"},
                   {"429", "As many are taken of this sandbox as may be.", "application/json",
                    "ErrorResponse"},
+                  {"503", "No room for another sandbox.", "application/json", "ErrorResponse"},
                   {"502", "It could not be taken.", "application/json", "ErrorResponse"},
                   {"507", "The disk is full.", "application/json", "ErrorResponse"}}}});
   table.push_back({verb::get,
@@ -317,8 +324,8 @@ void add_snapshot_routes(std::vector<route>& table, const shared_services& with)
      0,
      of_snapshot(
        with,
-       [](const shared_services& with, const std::string& id, const std::string&, const reply& to) {
-         ask_records<snapshot_description>(*with, find_snapshot{id}, to, written);
+       [](const shared_services& by, const std::string& id, const std::string&, const reply& to) {
+         ask_records<snapshot_description>(*by, find_snapshot{id}, to, written);
        }),
      {.id = "getSnapshot",
       .summary = "What a snapshot is of. One that was deleted is told of for 30 days.",
@@ -333,8 +340,8 @@ void add_snapshot_routes(std::vector<route>& table, const shared_services& with)
      0,
      of_snapshot(
        with,
-       [](const shared_services& with, const std::string& id, const std::string&, const reply& to) {
-         ask_records<snapshot_description>(*with, delete_snapshot{id}, to,
+       [](const shared_services& by, const std::string& id, const std::string&, const reply& to) {
+         ask_records<snapshot_description>(*by, delete_snapshot{id}, to,
                                            [](const snapshot_description&) {
                                              return response{204, {}};
                                            });

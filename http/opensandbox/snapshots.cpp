@@ -54,7 +54,8 @@ response no_snapshot(const std::string& id) {
 
 /// What went wrong with the snapshot of that id.
 response failed_snapshot(const std::string& id, const error& why) {
-  return why.code == errc::not_found ? no_snapshot(id) : failed(id, why);
+  const bool is_none = why.code == errc::not_found || why.code == errc::forbidden;
+  return is_none ? no_snapshot(id) : failed(id, why);
 }
 
 // ---- Taking one

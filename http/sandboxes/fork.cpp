@@ -51,7 +51,11 @@ private:
     lacking_ |= !is_there;
     if (--left_ > 0 || over_)
       return;
-    lacking_ ? reach_source() : end({});
+    if (lacking_)
+      return reach_source();
+    left_ = wanted_.ids.size();
+    for (const auto& id : wanted_.ids) // The first request may not have come so far.
+      start(id);
   }
 
   // ---- The source
@@ -133,8 +137,11 @@ private:
     if (over_) // Another one has failed meanwhile.
       return remove(id);
     with_sandbox(id, find_atom::value, [this](const sandbox_actor&) {
-      if (--left_ == 0)
-        end({});
+      if (--left_ > 0)
+        return;
+      const bool late = std::chrono::steady_clock::now() > wanted_.until;
+      late && !wanted_.repeats ? undo({errc::deadline_exceeded, "the siblings did not run in time"})
+                               : end({});
     });
   }
 
@@ -174,8 +181,8 @@ void fork_sandbox(const services& with, fork_request wanted,
                   std::function<void(result<void>)> done) {
   with.system->spawn(
     [](caf::event_based_actor* self, const directory_actor& directory,
-       const std::shared_ptr<fork_request>& wanted, const std::function<void(result<void>)>& done) {
-      std::make_shared<fork_job>(self, directory, std::move(*wanted), done)->begin();
+       const std::shared_ptr<fork_request>& what, const std::function<void(result<void>)>& tell) {
+      std::make_shared<fork_job>(self, directory, std::move(*what), tell)->begin();
     },
     with.directory, std::make_shared<fork_request>(std::move(wanted)), std::move(done));
 }

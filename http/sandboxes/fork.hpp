@@ -3,6 +3,7 @@
 #include "actors/protocol/messages.hpp"
 #include "http/sandboxes/services.hpp"
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -20,6 +21,8 @@ struct fork_request {
   bool copies_env = false; ///< The source's environment may hold secrets.
   /// The ids are those of this very request alone: a sibling that is there was made by it before.
   bool repeats = false;
+  /// Siblings that run only later are not left behind, unless the request can be repeated.
+  std::chrono::steady_clock::time_point until{};
   request_context context;
 };
 

@@ -279,7 +279,7 @@ TEST_CASE("of an origin only so many newest ones are kept", "[actors][snapshots]
   std::vector<std::string> ids;
   for (int i = 0; i < 5; ++i) {
     take_snapshot wanted;
-    wanted.keep_last = 2;
+    wanted.keep_last = i == 4 ? 2 : 0;
     ids.push_back(node.take(box, wanted).id);
     node.take_time(1ms);
     node.sys.run();
@@ -369,6 +369,67 @@ TEST_CASE("a sandbox goes back to one of its snapshots in place", "[actors][snap
   }
 }
 
+TEST_CASE("what is kept of a persistent sandbox does not undo a rollback", "[actors][snapshots]") {
+  node_with_snapshots node;
+  node.options->keeps_disks = node.options->all_persistent = true;
+  const auto box = node.make_sandbox("abc");
+  node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value();
+  const auto first = node.take(box);
+  const auto place = node.engine.creations.back().place; // Of the start that is rolled back.
+  place->hold_snapshot = true;
+  const auto kept = node.sys.ask<caf::ok_atom>(box, keep_files_atom::value);
+  CHECK(kept.open());
+  CHECK(node.sys.ask<sandbox_description>(box, roll_back{first.id}).value().snapshot == first.id);
+  place->finish_snapshots();
+  node.sys.run();
+  CHECK_FALSE(kept.open());
+  CHECK(node.store.value("abc", "disk_from") == first.id);
+  CHECK(node.engine.snapshots->size() == 1); // What was kept is nobody's.
+
+  // The next one is what the next start begins with, and lets go of what was before.
+  node.sys.ask<caf::ok_atom>(box, keep_files_atom::value).value();
+  const auto base = node.store.value("abc", "disk_from");
+  CHECK(base != first.id);
+  CHECK(node.has_bytes(base));
+  CHECK(node.find(first.id).value().sandboxes == 0);
+  node.sys.ask<caf::ok_atom>(box, keep_files_atom::value).value();
+  CHECK_FALSE(node.has_bytes(base));
+  CHECK(node.list({}) == std::vector{first.id});
+}
+
+TEST_CASE("a rollback that meets a start ends with the snapshot's disk", "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto box = node.make_sandbox("abc");
+  node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{}).value();
+  const auto first = node.take(box);
+  node.engine.creations.back().end();
+  node.sys.run();
+  node.store.hold_writes = true;
+  const auto back = node.sys.ask<sandbox_description>(box, roll_back{first.id});
+  const auto found = node.sys.ask<caf::ok_atom>(box, find_atom::value, request_context{});
+  CHECK(back.open());
+  node.store.let_go();
+  node.sys.run();
+  CHECK(back.value().state == "running");
+  CHECK_FALSE(found.open());
+  CHECK(node.began_with() == first.id);
+  CHECK(node.store.value("abc", "rolled_back").empty());
+}
+
+TEST_CASE("a snapshot of a sandbox that is deleted meanwhile is not one", "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto box = node.running("abc");
+  const auto place = node.engine.creations.back().place;
+  place->hold_snapshot = true;
+  const auto asked = node.sys.ask<snapshot_description>(box, take_snapshot{});
+  node.remove_sandbox("abc");
+  place->finish_snapshots();
+  node.sys.run();
+  CHECK_FALSE(asked.open());
+  CHECK(node.engine.snapshots->empty());
+  CHECK(node.list({}).empty());
+}
+
 TEST_CASE("at its start a node makes records and bytes fit", "[actors][snapshots]") {
   node_with_snapshots node;
   const auto box = node.running("abc");
@@ -382,5 +443,11 @@ TEST_CASE("at its start a node makes records and bytes fit", "[actors][snapshots
   CHECK(node.find(kept.id).value().state == snapshot_state::created);
   CHECK(node.find(lost.id).value().state == snapshot_state::failed);
   CHECK(node.define("def", lost.id).reason().code == errc::not_found);
+  SECTION("and once the bytes are there again, they can be used") {
+    node.engine.snapshots->insert(lost.id);
+    const auto again = snapshots::sweep(node.sys.get(), node.options, node.directory);
+    node.sys.run();
+    CHECK(node.define("def", lost.id).value().snapshot == lost.id);
+  }
   CHECK(node.remove(lost.id).value().state == snapshot_state::deleted);
 }

@@ -611,9 +611,7 @@ TEST_CASE("snapshots go to one place, whose credentials are in the environment",
   CHECK(mistake("snapshots:\n  bucket: b\n") ==
         "cluster.yaml:2: snapshots.bucket: expected both snapshots.endpoint and snapshots.bucket, "
         "or neither");
-  CHECK(mistake("snapshots:\n  all: true\n") ==
-        "cluster.yaml:2: snapshots.all: expected snapshots.directory or snapshots.endpoint, where "
-        "they are to be");
+  CHECK(loaded("snapshots:\n  all: true\n").snapshots.all); // Their disks, on this node.
   CHECK(loaded("snapshots: {directory: /a, all: true, interval: 0}").snapshots.interval == 0s);
   const environment env{{"SNAPSHOTS_ACCESS_KEY_ID", "k"}, {"SNAPSHOTS_SECRET_ACCESS_KEY", "s"}};
   const auto values = loaded("snapshots: {endpoint: \"http://s3\", bucket: b}", env);
@@ -656,6 +654,11 @@ TEST_CASE("a cluster is one file for all nodes, and each is told which one it is
     const written file{text};
     return load_config("cluster.yaml", {}, {.node = node});
   };
+  const auto nowhere = load_as("snapshots:\n  all: true\n" + two, "n2");
+  REQUIRE_FALSE(nowhere);
+  CHECK(nowhere.reason().message ==
+        "cluster.yaml:2: snapshots.all: expected snapshots.directory or snapshots.endpoint, where "
+        "they are to be");
   const auto second = load_as(two, "n2");
   REQUIRE(second);
   CHECK(second->cluster.self == "n2");
