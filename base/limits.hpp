@@ -493,11 +493,12 @@ inline constexpr std::uint64_t snapshot_body_bytes = 256u << 10;
 /// Siblings that one request makes.
 inline constexpr std::size_t forks_at_once = 100;
 
-/// A snapshot for forks is nobody's after so long.
+/// A snapshot for forks expires after this time.
 inline constexpr std::chrono::milliseconds fork_snapshot_kept = 10min;
 
-/// What a deleted snapshot had is freed: tried again if that fails; and it is looked whether those
-/// that stood on it do so, unless they have come so lately that their records may not say so yet.
+/// The bytes of a deleted snapshot that could not be freed in the last moment of a server are freed
+/// after the first time. A failure is tried again after the second one, in which the records of its
+/// holders are read as well. The record of a holder may not name the snapshot before the third one.
 inline constexpr std::chrono::milliseconds snapshot_free_again = 5s;
 inline constexpr std::chrono::milliseconds snapshot_look_again = 1h;
 inline constexpr std::chrono::milliseconds snapshot_hold_settles = 10min;

@@ -176,11 +176,12 @@ using sandbox_runs = caf::typed_actor<
 
 /// Its whole disk, as it is now and as it was.
 using sandbox_disk = caf::typed_actor<
-  // Answers when the snapshot is durable. Errors: not_found (there is no such sandbox),
-  // invalid_request (its words are too long), limit_reached (so many are being taken), disk_full,
-  // io_failed, sandbox_not_running, store_failed.
+  // Answers when the snapshot is durable. Errors: forbidden (the node is in a cluster), not_found
+  // (there is no such sandbox), invalid_request (its words are too long), limit_reached (so many
+  // are being taken), run_over, disk_full, io_failed, sandbox_not_running, store_failed.
   caf::replies_to<take_snapshot>::with<snapshot_description>,
-  // Answers when it runs from there. Errors: not_found (no such sandbox, or snapshot),
+  // Answers when it runs from there. Errors: forbidden, limit_reached (another rollback is under
+  // way), io_failed (it does not come to run from there), not_found (no such sandbox, or snapshot),
   // invalid_request (the snapshot is of another one's disk, or the sandbox is paused),
   // launch_failed, sandbox_not_running, store_failed, disk_full.
   caf::replies_to<roll_back>::with<sandbox_description>>;
@@ -215,8 +216,8 @@ using sandbox_itself = caf::typed_actor<
 using sandbox_actor = sandbox_commands::extend_with<sandbox_shells, sandbox_files, sandbox_network,
                                                     sandbox_runs, sandbox_disk, sandbox_itself>;
 
-/// Snapshots of whole disks, each of which is an object of its own. Errors of all: invalid_request
-/// (no snapshot has such an id), and those of storage::store and of the lease.
+/// Snapshots of whole disks, each of which is an object of its own. Errors of all: forbidden (the
+/// node is in a cluster), and those of storage::store and of the lease.
 using snapshot_directory = caf::typed_actor<
   // Durable when answered. Errors: already_exists.
   caf::replies_to<define_snapshot>::with<snapshot_description>,

@@ -53,7 +53,8 @@ inline std::optional<std::int64_t> expires_ms(const snapshot_description& of) {
 
 /// Its bytes are there: from now on it is one.
 struct define_snapshot {
-  snapshot_description is; ///< Times but for keep_ms, and `root` of one without a parent, are set.
+  /// The snapshot sets its times, but for keep_ms, and `root` if there is no parent.
+  snapshot_description is;
   std::uint32_t keep_last = 0; ///< Older ones of the origin are deleted beyond so many. 0: none.
   std::string held_by = {};    ///< A sandbox that stands on it from the beginning. Empty: none.
   request_context context = {};
