@@ -763,6 +763,11 @@ result<void> run(const config& values, const config_origin& from) {
   for (const int fd : inherited)
     ::close(fd);
 
+  // Where nothing has to be kept, the end waits for nobody.
+  const auto may_have_persistent = [&] {
+    const auto marks = records->store->find("persistent");
+    return values.snapshots.all || !marks || !marks->empty();
+  };
   const int number = wait_for_end(signals, *alone, [&](std::vector<int> ends) {
     again->reload(server, key_places, std::move(ends));
   });
@@ -783,7 +788,7 @@ result<void> run(const config& values, const config_origin& from) {
     server.stop_accepting();
     std::this_thread::sleep_for(accepted_patience);
     engine.hand_over();
-  } else if (keeps_files && !is_alone) {
+  } else if (!is_alone && (snapshots || (keeps_files && may_have_persistent()))) {
     server.stop_accepting();
     keep_files(*node, signals);
   }

@@ -394,7 +394,7 @@ public:
   int thaws = 0;
   std::map<std::string, snapshot_description> snapshots;
   std::vector<std::string> released; ///< Snapshots.
-  int rests = 0; ///< How often it was to hibernate if it was idle.
+  int rests = 0;                     ///< How often it was to hibernate if it was idle.
   std::vector<std::shared_ptr<fake_child_process>> processes;
   std::vector<actors::kept_log_options> log_readers;
   std::vector<std::shared_ptr<fake_child_session>> sessions;
