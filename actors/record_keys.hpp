@@ -27,6 +27,8 @@ inline constexpr const char* image_asked_key = "image_asked"; ///< In its maker'
 inline constexpr const char* paused_key = "paused";           ///< It is, whatever the value.
 /// The name of the API key with which it was made. None: the main key, or none.
 inline constexpr const char* made_by_key = "made_by";
+/// Since when its files outlive their node, in Unix time. None: they do not.
+inline constexpr const char* persistent_key = "persistent";
 /// The snapshot that its disk begins with at each start, which it holds. None: it begins empty.
 inline constexpr const char* disk_from_key = "disk_from";
 

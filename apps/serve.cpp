@@ -765,7 +765,7 @@ result<void> run(const config& values, const config_origin& from) {
 
   // Where nothing has to be kept, the end waits for nobody.
   const auto may_have_persistent = [&] {
-    const auto marks = records->store->find("persistent");
+    const auto marks = records->store->find(actors::persistent_key);
     return values.snapshots.all || !marks || !marks->empty();
   };
   const int number = wait_for_end(signals, *alone, [&](std::vector<int> ends) {

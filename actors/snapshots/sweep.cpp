@@ -86,7 +86,6 @@ caf::behavior sweeper(sweep_pointer self, std::shared_ptr<const sandbox_options>
                       node_directory_actor directory) {
   self->state.options = std::move(options);
   self->state.directory = std::move(directory);
-  self->state.options->objects->begin_sweep();
   self->state.options->engine->list_snapshots(
     [me = caf::actor_cast<caf::actor_addr>(self)](result<std::vector<std::string>> all) {
       const auto target = caf::actor_cast<caf::actor>(me);
@@ -112,6 +111,7 @@ caf::behavior sweeper(sweep_pointer self, std::shared_ptr<const sandbox_options>
 
 caf::actor sweep(caf::actor_system& system, std::shared_ptr<const sandbox_options> options,
                  node_directory_actor directory) {
+  options->objects->begin_sweep(); // Now: the actor may run after a snapshot was asked for.
   return system.spawn(sweeper, std::move(options), std::move(directory));
 }
 
