@@ -97,7 +97,7 @@ void adoption::running(bool adopted) {
   with_.keys.drop_unknown();
   options().figures->adopted();
   log::info("sandbox.adopted", {{"id", core_.id()},
-                                {"commands", with_.jobs.count()},
+                                {"commands", with_.jobs.running_count()},
                                 {"sessions", with_.shells.count()},
                                 {"terminals", with_.room.count()}});
 }

@@ -50,7 +50,7 @@ void command_logs::keep_next(const std::shared_ptr<keeping>& all) {
     }});
 }
 
-void command_logs::settle(std::uint64_t run) {
+void command_logs::end_run(std::uint64_t run) {
   if (options().logs == nullptr)
     return;
   options().logs->settle(core_.id());

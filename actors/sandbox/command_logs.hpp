@@ -16,7 +16,7 @@ public:
   /// limits::kept_logs_patience: it is not for a disk to keep a run from its end.
   void keep(std::uint64_t run, const then_function& then);
   /// The run is over, and nobody writes to them any more.
-  void settle(std::uint64_t run);
+  void end_run(std::uint64_t run);
   /// That of a command whose run is over, for its reader. `not_there`: it is not kept.
   void open(const std::string& key, command_status answer, const reply<command_status>& to,
             const then_function& not_there);

@@ -29,7 +29,7 @@ public:
   /// request waits for it.
   void resume(const runtime::survivor& which, const survivor_note& note, then_function on_over,
               const std::optional<reply<process_actor>>& told);
-  std::size_t count() const { return processes_.size(); }
+  std::size_t running_count() const { return processes_.size(); }
   /// By SIGTERM, and at last by SIGKILL; `then` is called when all have ended.
   void interrupt_all(const then_function& then);
   /// Calls it once all that there are now have ended, with all of their output, or after

@@ -42,6 +42,11 @@ struct untold_bytes {
   std::string id;
   bool there = false;
 
+  untold_bytes(runtime::engine& of, std::string which)
+      : engine(&of)
+      , id(std::move(which)) {}
+  untold_bytes(const untold_bytes&) = delete;
+  untold_bytes& operator=(const untold_bytes&) = delete;
   ~untold_bytes() {
     if (there)
       drop(*engine, id);
@@ -143,7 +148,7 @@ void disk_snapshots::begin(const take_snapshot& wanted, const reply<snapshot_des
   if (!stands_on_it) // One that nobody has asked for is no use of the sandbox.
     asked.awake = core_.keep_awake();
   taking_.emplace(id, std::move(asked));
-  const auto bytes = std::make_shared<untold_bytes>(options().engine, id);
+  const auto bytes = std::make_shared<untold_bytes>(*options().engine, id);
   options().objects->note_snapshot(id);
   engine_sandbox()->take_snapshot(
     id, [this, bytes, post = core_.post()](const result<runtime::disk_snapshot>& outcome) {

@@ -413,7 +413,7 @@ void runs::running(bool adopted) {
 void runs::tell_end(std::uint64_t number) {
   const pending_operation mine{core_};
   const auto told = [this, number, mine] {
-    with_.logs.settle(number);
+    with_.logs.end_run(number);
     failpoint("run.over");
     if (const auto now = run_of(number))
       for (const auto& each : std::exchange(stops_, {}))
