@@ -327,7 +327,7 @@ void runs::end_programs(std::uint64_t number) {
     if (!std::exchange(*done, true))
       measure_and_stop(number);
   };
-  if (with_.programs.count() == 0)
+  if (with_.programs.running_count() == 0)
     return go();
   with_.keys.when_known([this, go, done] {
     if (!*done) // Else they are the next run's.
