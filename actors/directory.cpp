@@ -512,6 +512,7 @@ directory_impl::behavior_type directory(directory_pointer self,
     of_snapshot(self, &hold_snapshot::id),
     of_snapshot<release_snapshot, caf::ok_atom>(self, &release_snapshot::id),
     of_snapshot(self, &delete_snapshot::id),
+    of_snapshot<compare_snapshots, snapshot_changes>(self, &compare_snapshots::id),
     [self](const list_snapshots& wanted) -> caf::result<snapshot_page> {
       if (auto wrong = check_limit(wanted.limit))
         return to_caf(*wrong);

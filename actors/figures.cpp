@@ -76,8 +76,25 @@ void figures::write(metrics::text& into) const {
               "Snapshots of disks that could not be taken.", snapshots_failed_);
   into.single("insula_disk_snapshot_seconds", kind::histogram,
               "What a snapshot of a disk took until it was durable.", snapshot_);
+  into.single("insula_disk_snapshot_flush_seconds", kind::histogram,
+              "What it took of that to write what was dirty, while the sandbox went on.",
+              snapshot_flush_);
+  into.single("insula_disk_snapshot_commit_seconds", kind::histogram,
+              "What it took of that to copy the disk, durably.", snapshot_commit_);
   into.single("insula_disk_snapshot_pause_seconds", kind::histogram,
               "How long a sandbox stood still for a snapshot of its disk.", snapshot_pause_);
+  const auto there = disks.count();
+  into.family("insula_disk_snapshots", kind::gauge,
+              "Snapshots of disks that there are: created; hidden, for forks and persistent "
+              "sandboxes; deleted, with a sandbox that stands on them; failed, since their bytes "
+              "are lost.");
+  constexpr std::array<std::string_view, snapshots::counted_states> states{"created", "hidden",
+                                                                           "deleted", "failed"};
+  for (std::size_t i = 0; i < states.size(); ++i)
+    into.sample(there.many[i], {{"state", states[i]}});
+  into.single("insula_disk_snapshot_bytes", kind::gauge,
+              "Bytes that the disks in snapshots have. What several share counts for each.",
+              there.bytes);
   into.single("insula_sandboxes_rolled_back_total", kind::counter,
               "Sandboxes that went back to a snapshot.", rolled_back_);
 

@@ -3,7 +3,9 @@
 #include "actors/counted_mailbox.hpp"
 #include "actors/protocol/request_context.hpp"
 #include "actors/sandbox/lifecycle.hpp"
+#include "actors/snapshots/census.hpp"
 #include "base/metrics.hpp"
+#include "runtime/engine.hpp"
 
 #include <array>
 #include <chrono>
@@ -57,14 +59,18 @@ public:
   void cold_start() { cold_starts_.add(); }
 
   // Snapshots of disks.
-  /// Nobody has asked for one that is `kept`, for a persistent sandbox. `took` is all of it, and
-  /// `stood_still` how long what runs in the sandbox did.
+  /// Nobody has asked for one that is `kept`, for a persistent sandbox. `took` is all of it, with
+  /// its record.
   void snapshot_taken(bool kept, std::chrono::nanoseconds took,
-                      std::chrono::nanoseconds stood_still) {
+                      const runtime::disk_snapshot& made) {
     (kept ? disks_kept_ : snapshots_).add();
     snapshot_.observe(took);
-    snapshot_pause_.observe(stood_still);
+    snapshot_flush_.observe(made.flush);
+    snapshot_commit_.observe(made.commit);
+    if (made.stood_still.count() > 0) // One that stood still before has no pause.
+      snapshot_pause_.observe(made.stood_still);
   }
+  snapshots::census disks; ///< What there is of them.
   void snapshot_failed() { snapshots_failed_.add(); }
   void rolled_back() { rolled_back_.add(); }
 
@@ -119,6 +125,8 @@ private:
   metrics::counter snapshots_failed_;
   metrics::counter rolled_back_;
   metrics::histogram snapshot_;
+  metrics::histogram snapshot_flush_;
+  metrics::histogram snapshot_commit_;
   metrics::histogram snapshot_pause_;
   std::array<metrics::histogram, exec_phases> exec_;
   metrics::gauge running_;

@@ -631,6 +631,7 @@ result<void> run(const config& values, const config_origin& from) {
     return error{errc::invalid_request,
                  "snapshots.all: the disks of this node's sandboxes are in memory: expected "
                  "snapshots.directory or snapshots.endpoint"};
+  options.disk_helpers = std::make_shared<actors::snapshots::disk_helpers>(engine);
   options.logs = &kept_logs;
   options.keep_interval = values.snapshots.interval;
   options.all_persistent = values.snapshots.all;

@@ -487,6 +487,13 @@ inline constexpr std::size_t snapshot_labels_bytes = 4u << 10;
 inline constexpr std::size_t snapshot_sandboxes = 10'000;
 inline constexpr std::size_t snapshots_at_once = 8;
 
+/// For a page of what differs between two disks. Sandboxes that compare are the node's own: so many
+/// at once, with so much memory each; and so many requests wait for one.
+inline constexpr auto compare_patience = 60s;
+inline constexpr std::size_t disk_helpers = 2;
+inline constexpr std::uint64_t disk_helper_memory_bytes = 512ull << 20;
+inline constexpr std::size_t waiting_for_disk_helper = 64;
+
 /// A body about snapshots, or about siblings with their environment.
 inline constexpr std::uint64_t snapshot_body_bytes = 256u << 10;
 

@@ -1,7 +1,5 @@
 #include "runtime/agent_list.hpp"
 
-#include "base/limits.hpp"
-
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/read.hpp>
@@ -29,7 +27,7 @@ struct list_read {
 } // namespace
 
 void read_agent_list(boost::asio::io_context& io, unique_fd channel,
-                     std::chrono::milliseconds patience,
+                     std::chrono::milliseconds patience, std::size_t most_bytes,
                      std::function<void(result<std::string>)> tell) {
   const auto reading = std::make_shared<list_read>(io, std::move(channel));
   reading->deadline.expires_after(patience);
@@ -40,7 +38,7 @@ void read_agent_list(boost::asio::io_context& io, unique_fd channel,
       reading->stream.close(ignored);
   });
   boost::asio::async_read(
-    reading->stream, boost::asio::dynamic_buffer(reading->text, limits::port_list_bytes),
+    reading->stream, boost::asio::dynamic_buffer(reading->text, most_bytes),
     [reading, tell = std::move(tell)](const boost::system::error_code& failed, std::size_t) {
       reading->deadline.cancel();
       if (reading->late)

@@ -7,6 +7,7 @@
 #include "base/process_input.hpp"
 #include "base/process_output.hpp"
 #include "base/unique_fd.hpp"
+#include "runtime/disk_changes.hpp"
 
 #include <chrono>
 #include <cstdint>
@@ -291,7 +292,9 @@ struct user_account {
 /// A snapshot of a disk: all that the sandbox has changed of its image.
 struct disk_snapshot {
   std::uint64_t bytes = 0;                ///< That the disk has. 0: it is not known.
-  std::chrono::nanoseconds stood_still{}; ///< So long the sandbox did, for it.
+  std::chrono::nanoseconds flush{};       ///< So long writing took of what was dirty,
+  std::chrono::nanoseconds commit{};      ///< and copying the disk after that.
+  std::chrono::nanoseconds stood_still{}; ///< So long the sandbox did, for it. 0: it did before.
 };
 
 /// Of the engine's, for a snapshot: 1 to 63 of a-z, 0-9 and -.
@@ -404,6 +407,13 @@ public:
   /// then.
   virtual void take_snapshot(const std::string& name,
                              std::function<void(result<disk_snapshot>)> on_taken) = 0;
+
+  /// Which paths differ between two snapshots over the image of this sandbox, whose own disk does
+  /// not count. It does the work, as its root, and pays for it. Errors: not_found (there is no such
+  /// snapshot), deadline_exceeded (after limits::compare_patience), io_failed, sandbox_not_running,
+  /// stale_epoch.
+  virtual void compare_disks(const compare_request& wanted,
+                             std::function<void(result<disk_changes>)> tell) = 0;
 
   /// It has ended: nothing can be begun in it. True before anything that ran in it is told of its
   /// end; on_ended, or the answer of destroy(), is on its way. Any thread.

@@ -60,6 +60,7 @@ struct native_engine_core {
       , generation(link.generation)
       , gaining_rights(link.gaining_rights)
       , disk_snapshots(link.disk_snapshots)
+      , shows_snapshots(link.shows_snapshots)
       , keeps_snapshots(link.keeps_snapshots)
       , naming_users(link.naming_users)
       , cgroups(cgroup_tree::of_process(link.pid, options.key)) {
@@ -147,6 +148,7 @@ struct native_engine_core {
   const std::uint64_t generation;       ///< Of this server, among those of its spawner.
   const bool gaining_rights;            ///< Its spawner can make sandboxes with `sudo`.
   const bool disk_snapshots;            ///< Its spawner takes snapshots of disks,
+  const bool shows_snapshots;           ///< can show them to its sandboxes,
   const bool keeps_snapshots;           ///< and they are on the machine's disk.
   const bool naming_users;              ///< Its spawner's agents can name a user.
   machine_meter memory;
@@ -340,6 +342,8 @@ public:
   void ping(std::function<void()> on_answer) override;
   void take_snapshot(const std::string& name,
                      std::function<void(result<disk_snapshot>)> on_taken) override;
+  void compare_disks(const compare_request& wanted,
+                     std::function<void(result<disk_changes>)> tell) override;
   void freeze(std::function<void(bool)> on_still) override;
   result<void> thaw() override;
   bool stands_still() const override;
@@ -360,8 +364,10 @@ private:
   struct snapshot_taking {
     std::string name;
     std::function<void(result<disk_snapshot>)> tell;
+    std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
     std::chrono::steady_clock::time_point deadline = {}; ///< For all to stand still.
     std::chrono::steady_clock::time_point still_since = {};
+    disk_snapshot made = {};
   };
   void still_for(std::shared_ptr<snapshot_taking> wanted);
   void taken(const std::shared_ptr<snapshot_taking>& wanted, const result<std::uint64_t>& bytes);
@@ -383,7 +389,8 @@ private:
   void gone(bool slot_is_free = true, const std::string& why = {});
   bool tell_agent(agent::op what, std::uint64_t id, std::int32_t value);
   result<unique_fd> open_channel(agent::op what, const std::vector<std::string>& words,
-                                 sandbox_user user, std::int32_t value = 0);
+                                 sandbox_user user, std::int32_t value = 0,
+                                 std::span<const unique_fd> more = {});
   struct started_process {
     std::weak_ptr<agent_job> process;
     std::uint64_t memory_kills = 0; ///< Of the sandbox, before it began.
@@ -1098,7 +1105,7 @@ void native_sandbox::list_ports(std::function<void(result<std::vector<listening_
   auto channel = open_channel(agent::op::list_ports, {}, {0, 0});
   if (!channel)
     return boost::asio::post(io_, [tell = std::move(tell), why = channel.reason()] { tell(why); });
-  read_agent_list(io_, std::move(*channel), limits::port_list_patience,
+  read_agent_list(io_, std::move(*channel), limits::port_list_patience, limits::port_list_bytes,
                   [tell = std::move(tell)](result<std::string> text) {
                     if (text)
                       tell(parse_port_list(*text));
@@ -1111,7 +1118,7 @@ void native_sandbox::list_quiet_shells(std::function<void(std::vector<std::int32
   auto channel = open_channel(agent::op::list_quiet_shells, {}, {0, 0});
   if (!channel)
     return boost::asio::post(io_, [tell = std::move(tell)] { tell({}); });
-  read_agent_list(io_, std::move(*channel), limits::port_list_patience,
+  read_agent_list(io_, std::move(*channel), limits::port_list_patience, limits::port_list_bytes,
                   [tell = std::move(tell)](result<std::string> text) {
                     tell(text ? parse_numbers(*text) : std::vector<std::int32_t>{});
                   });
@@ -1132,7 +1139,7 @@ void native_sandbox::name_user(const user_account& who,
   if (!channel)
     return boost::asio::post(
       io_, [on_named = std::move(on_named), why = channel.reason()] { on_named(why); });
-  read_agent_list(io_, std::move(*channel), limits::name_user_patience,
+  read_agent_list(io_, std::move(*channel), limits::name_user_patience, limits::port_list_bytes,
                   [on_named = std::move(on_named)](const result<std::string>& text) {
                     if (!text)
                       return on_named(text.reason());
@@ -1949,7 +1956,9 @@ void native_sandbox::take_snapshot(const std::string& name,
       boost::asio::post(self->io_, [self, wanted, flushed] {
         if (!flushed)
           return wanted->tell(flushed.reason());
-        wanted->deadline = std::chrono::steady_clock::now() + limits::freeze_patience;
+        const auto now = std::chrono::steady_clock::now();
+        wanted->made.flush = now - wanted->since;
+        wanted->deadline = now + limits::freeze_patience;
         self->still_for(wanted);
       });
     });
@@ -1983,6 +1992,7 @@ void native_sandbox::still_for(std::shared_ptr<snapshot_taking> wanted) {
     return again->async_wait(
       [self = shared_from_this(), wanted, again](auto) { self->still_for(wanted); });
   }
+  wanted->since = std::chrono::steady_clock::now();
   engine_->spawner.take_snapshot(
     mine(), wanted->name, [self = shared_from_this(), wanted](const result<std::uint64_t>& bytes) {
       boost::asio::post(self->io_, [self, wanted, bytes] { self->taken(wanted, bytes); });
@@ -1991,18 +2001,53 @@ void native_sandbox::still_for(std::shared_ptr<snapshot_taking> wanted) {
 
 void native_sandbox::taken(const std::shared_ptr<snapshot_taking>& wanted,
                            const result<std::uint64_t>& bytes) {
-  disk_snapshot made;
+  auto& made = wanted->made;
   {
     const std::lock_guard ours{guard_};
-    if (std::exchange(copying_, false) && !over_ && !frozen_)
+    if (std::exchange(copying_, false) && !over_ && !frozen_) {
       engine_->cgroups.thaw(freezer_.get());
-    if (wanted->still_since != std::chrono::steady_clock::time_point{})
-      made.stood_still = std::chrono::steady_clock::now() - wanted->still_since;
+      if (wanted->still_since != std::chrono::steady_clock::time_point{})
+        made.stood_still = std::chrono::steady_clock::now() - wanted->still_since;
+    }
   }
+  made.commit = std::chrono::steady_clock::now() - wanted->since;
   if (!bytes)
     return wanted->tell(bytes.reason());
   made.bytes = *bytes;
   wanted->tell(made);
+}
+
+void native_sandbox::compare_disks(const compare_request& wanted,
+                                   std::function<void(result<disk_changes>)> tell) {
+  const auto disks = std::make_shared<std::vector<unique_fd>>();
+  const auto compare = [self = shared_from_this(), wanted, disks, tell] {
+    auto channel = self->open_channel(agent::op::compare_disks, {wanted.after}, {0, 0},
+                                      static_cast<std::int32_t>(wanted.limit), *disks);
+    disks->clear();
+    if (!channel)
+      return tell(channel.reason());
+    read_agent_list(self->io_, std::move(*channel), limits::compare_patience, max_changes_bytes,
+                    [tell](const result<std::string>& text) {
+                      text ? tell(read_disk_changes(*text)) : tell(text.reason());
+                    });
+  };
+  const std::lock_guard ours{guard_};
+  const auto show = [self = shared_from_this(), where = mine(), disks,
+                     tell](const std::string& name, std::function<void()> then) {
+    self->engine_->spawner.show_snapshot(
+      where, name, [self, disks, tell, then](result<unique_fd> shown) {
+        if (shown)
+          disks->push_back(std::move(*shown));
+        boost::asio::post(self->io_,
+                          [then, tell, why = shown ? std::nullopt : std::optional{shown.reason()}] {
+                            why ? tell(*why) : then();
+                          });
+      });
+  };
+  if (over_ || !engine_->shows_snapshots)
+    return boost::asio::post(io_, [tell, why = over_ ? has_ended : no_snapshots] { tell(why); });
+  show(wanted.newer,
+       [wanted, show, compare] { wanted.older.empty() ? compare() : show(wanted.older, compare); });
 }
 
 result<unique_fd> native_sandbox::open_file(file_operation what, const std::string& path,
@@ -2033,7 +2078,8 @@ result<unique_fd> native_sandbox::open_file_task(file_task what,
 /// A socket whose other end a child of the agent has; `words` are what it is told.
 result<unique_fd> native_sandbox::open_channel(agent::op what,
                                                const std::vector<std::string>& words,
-                                               sandbox_user user, std::int32_t value) {
+                                               sandbox_user user, std::int32_t value,
+                                               std::span<const unique_fd> more) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return error{errc::launch_failed, std::string{"socketpair: "} + std::strerror(errno)};
@@ -2055,10 +2101,12 @@ result<unique_fd> native_sandbox::open_channel(agent::op what,
   if (text.size() > agent::max_text_bytes || words.size() > agent::max_strings)
     return error{errc::invalid_request, "too many words for one request"};
   wanted.text_bytes = static_cast<std::uint32_t>(text.size());
-  const int fd = theirs.get();
+  std::vector<int> fds{theirs.get()};
+  for (const auto& each : more)
+    fds.push_back(each.get());
   const std::lock_guard hold{guard_};
   wanted.epoch = epoch_;
-  if (over_ || !agent_ || !agent_->send(as_bytes(wanted), text, {&fd, 1}))
+  if (over_ || !agent_ || !agent_->send(as_bytes(wanted), text, fds))
     return error{errc::sandbox_not_running, "the sandbox takes no more requests"};
   return ours;
 }

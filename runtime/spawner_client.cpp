@@ -221,6 +221,7 @@ std::optional<spawner_link> greet(unique_fd& socket) {
   link.layers_over_images = (heard->said.flags & spawner::layers_over_images) != 0;
   link.gaining_rights = (heard->said.flags & spawner::gaining_rights) != 0;
   link.disk_snapshots = (heard->said.flags & spawner::disk_snapshots) != 0;
+  link.shows_snapshots = (heard->said.flags & spawner::showing_snapshots) != 0;
   link.keeps_snapshots = (heard->said.flags & spawner::keeping_snapshots) != 0;
   link.naming_users = (heard->said.flags & spawner::naming_users) != 0;
   link.lists_of_packages = (heard->said.flags & spawner::lists_of_packages) != 0;
@@ -360,8 +361,8 @@ struct spawner_client::shared {
   mutable std::mutex guard; ///< For what follows.
   std::condition_variable closed;
   std::map<std::uint32_t, entry> slots;
-  std::map<std::uint64_t, std::function<void(result<std::vector<unique_fd>>)>> want_sockets;
-  std::uint64_t last_sockets = 0;
+  std::map<std::uint64_t, std::function<void(result<std::vector<unique_fd>>)>> want_descriptors;
+  std::uint64_t last_opened = 0;
   /// Null in place of a notice: the spawner is gone.
   using snapshot_answer = std::function<void(const spawner::notice*, std::string_view)>;
   std::map<std::uint64_t, snapshot_answer> want_snapshots;
@@ -376,17 +377,21 @@ void spawner_client::shared::opened(const spawner::notice& said, std::vector<uni
   std::function<void(result<std::vector<unique_fd>>)> tell;
   {
     const std::lock_guard hold{guard};
-    if (auto asked = want_sockets.extract(said.name))
+    if (auto asked = want_descriptors.extract(said.name))
       tell = std::move(asked.mapped());
   }
   if (!tell)
     return;
+  const bool shown = said.what == spawner::event::snapshot_shown;
   if (said.error == ESRCH)
     return tell(error{errc::sandbox_not_running, "the sandbox has ended"});
   if (said.error != 0 && said.step != 0)
     return tell(not_held);
+  if (said.error == ENOENT && shown)
+    return tell(error{errc::not_found, "what the snapshot had is not there"});
   if (said.error != 0 || fds.empty())
-    return tell(error{errc::io_failed, std::string{"making sockets in the sandbox: "} +
+    return tell(error{errc::io_failed, std::string{shown ? "showing a snapshot: "
+                                                         : "making sockets in the sandbox: "} +
                                          std::strerror(said.error != 0 ? said.error : EMFILE)});
   tell(std::move(fds));
 }
@@ -458,7 +463,7 @@ void spawner_client::shared::heard(const spawner::notice& said, std::string_view
   if (said.what == spawner::event::mounted || said.what == spawner::event::unmounted ||
       said.what == spawner::event::mount_ended)
     return heard_of_mount(said, text);
-  if (said.what == spawner::event::sockets)
+  if (said.what == spawner::event::sockets || said.what == spawner::event::snapshot_shown)
     return opened(said, std::move(fds));
   if (said.what == spawner::event::disk_flushed || said.what == spawner::event::snapshot_taken ||
       said.what == spawner::event::snapshot_dropped || said.what == spawner::event::snapshots)
@@ -513,7 +518,7 @@ void spawner_client::shared::heard(const spawner::notice& said, std::string_view
 
 void spawner_client::shared::lost() {
   std::map<std::uint32_t, entry> all;
-  decltype(want_sockets) sockets;
+  decltype(want_descriptors) opening;
   decltype(want_snapshots) asked_of_disks;
   decltype(mounting) mounts;
   std::function<void()> told_of_loss;
@@ -527,7 +532,7 @@ void spawner_client::shared::lost() {
     connected = false;
     all = std::move(slots);
     slots.clear();
-    sockets.swap(want_sockets);
+    opening.swap(want_descriptors);
     asked_of_disks.swap(want_snapshots);
     mounts.swap(mounting);
   }
@@ -536,7 +541,7 @@ void spawner_client::shared::lost() {
     told_of_loss();
   for (const auto& [key, tell] : mounts)
     tell(error{errc::sandbox_not_running, "the spawner is gone"});
-  for (const auto& [name, tell] : sockets)
+  for (const auto& [name, tell] : opening)
     tell(error{errc::sandbox_not_running, "the spawner is gone"});
   for (const auto& [name, tell] : asked_of_disks)
     tell(nullptr, {});
@@ -623,27 +628,32 @@ void spawner_client::claim(const spawner::request& wanted,
     boost::asio::post(io_, [tell = std::move(on_claimed)] { tell(spawner_deaf); });
 }
 
-void spawner_client::open_sockets(held_slot where, const sockets_request& wanted,
-                                  std::function<void(result<std::vector<unique_fd>>)> on_opened) {
-  auto asked = of(where, spawner::op::open_sockets);
-  asked.count = wanted.count;
-  asked.ipv6 = wanted.ipv6 ? 1 : 0;
+void spawner_client::ask_for_descriptors(
+  spawner::request asked, std::function<void(result<std::vector<unique_fd>>)> on_opened) {
   {
     const std::lock_guard hold{shared_->guard};
-    asked.name = ++shared_->last_sockets;
+    asked.name = ++shared_->last_opened;
     if (shared_->connected)
-      shared_->want_sockets.emplace(asked.name, on_opened);
+      shared_->want_descriptors.emplace(asked.name, on_opened);
   }
   if (shared_->socket->send(as_bytes(asked)))
     return;
   {
     const std::lock_guard hold{shared_->guard};
-    if (shared_->connected && shared_->want_sockets.erase(asked.name) == 0)
+    if (shared_->connected && shared_->want_descriptors.erase(asked.name) == 0)
       return; // The spawner was lost meanwhile, and that has been told.
   }
   boost::asio::post(io_, [tell = std::move(on_opened)] {
     tell(error{errc::io_failed, "the spawner takes no more requests"});
   });
+}
+
+void spawner_client::open_sockets(held_slot where, const sockets_request& wanted,
+                                  std::function<void(result<std::vector<unique_fd>>)> on_opened) {
+  auto asked = of(where, spawner::op::open_sockets);
+  asked.count = wanted.count;
+  asked.ipv6 = wanted.ipv6 ? 1 : 0;
+  ask_for_descriptors(asked, std::move(on_opened));
 }
 
 void spawner_client::mount(const spawner::request& wanted, std::string_view text,
@@ -790,6 +800,15 @@ void spawner_client::take_snapshot(held_slot where, const std::string& name,
                    });
 }
 
+void spawner_client::show_snapshot(held_slot where, const std::string& name,
+                                   std::function<void(result<unique_fd>)> tell) {
+  auto asked = of(where, spawner::op::show_snapshot);
+  name.copy(asked.snapshot, spawner::max_snapshot_name);
+  ask_for_descriptors(asked, [tell = std::move(tell)](result<std::vector<unique_fd>> opened) {
+    opened ? tell(std::move(opened->front())) : tell(opened.reason());
+  });
+}
+
 void spawner_client::drop_snapshot(const std::string& name,
                                    std::function<void(result<void>)> tell) {
   ask_for_snapshot(plain(spawner::op::drop_snapshot), name,
@@ -841,14 +860,14 @@ void spawner_client::let_go() {
     std::this_thread::sleep_for(10ms);
   shared_->socket->close();
   std::map<std::uint32_t, shared::entry> waiting; // Destroyed after the lock, as the next.
-  decltype(shared::want_sockets) sockets;
+  decltype(shared::want_descriptors) opening;
   decltype(shared::want_snapshots) asked_of_disks;
   decltype(shared::mounting) mounts;
   const std::lock_guard hold{shared_->guard};
   shared_->connected = false;
   shared_->when_lost = nullptr;
   waiting.swap(shared_->slots);
-  sockets.swap(shared_->want_sockets);
+  opening.swap(shared_->want_descriptors);
   asked_of_disks.swap(shared_->want_snapshots);
   mounts.swap(shared_->mounting);
 }

@@ -65,6 +65,7 @@ struct spawner_link {
   bool layers_over_images = false; ///< Its sandboxes have what is in an image's `over`.
   bool gaining_rights = false;     ///< It can make sandboxes whose users may become their root.
   bool disk_snapshots = false;     ///< It takes snapshots of disks.
+  bool shows_snapshots = false;    ///< And shows them to its sandboxes.
   bool keeps_snapshots = false;    ///< They are on the machine's disk.
   bool naming_users = false;       ///< Its sandboxes' users can be given names.
   bool lists_of_packages = false;  ///< Of the machine's image, these have dpkg's lists.
@@ -141,6 +142,10 @@ public:
   void flush_disk(held_slot where, const std::string& name, snapshot_outcome tell);
   /// Its disk as it is now becomes a snapshot. Answers the bytes of the disk. Errors: the same.
   void take_snapshot(held_slot where, const std::string& name, snapshot_outcome tell);
+  /// A read-only directory with its layers, as that sandbox sees owners. Errors: not_found,
+  /// sandbox_not_running, io_failed.
+  void show_snapshot(held_slot where, const std::string& name,
+                     std::function<void(result<unique_fd>)> tell);
   /// Errors: io_failed: it is still there.
   void drop_snapshot(const std::string& name, std::function<void(result<void>)> tell);
   /// The names of all that there are, in their order. Errors: io_failed.
@@ -166,6 +171,8 @@ private:
   struct shared;
   void ask_for_snapshot(spawner::request wanted, const std::string& name,
                         std::function<void(const spawner::notice*, std::string_view)> tell);
+  void ask_for_descriptors(spawner::request asked,
+                           std::function<void(result<std::vector<unique_fd>>)> on_opened);
   void list_after(const std::string& name, std::vector<std::string> before,
                   std::function<void(result<std::vector<std::string>>)> tell);
 

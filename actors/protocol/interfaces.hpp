@@ -230,6 +230,10 @@ using snapshot_directory = caf::typed_actor<
   // Durable when answered; its bytes are gone then, unless a sandbox stands on them. Errors:
   // not_found (it was deleted before, too).
   caf::replies_to<delete_snapshot>::with<snapshot_description>,
+  // A sandbox of the node's own looks at both. Errors: not_found (of one, or its bytes are gone),
+  // invalid_request (they are over different images), limit_reached (as many are compared as may
+  // be), image_refused (their image is not here), deadline_exceeded, io_failed.
+  caf::replies_to<compare_snapshots>::with<snapshot_changes>,
   // Reads no more of the store than the page has. Errors: invalid_request (no such place, or the
   // limit).
   caf::replies_to<list_snapshots>::with<snapshot_page>>;

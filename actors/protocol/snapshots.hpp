@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/protocol/request_context.hpp"
+#include "base/disk_changes.hpp"
 
 #include <caf/allowed_unsafe_message_type.hpp>
 
@@ -35,6 +36,10 @@ struct snapshot_description {
   std::uint64_t run = 0;         ///< The run of the origin that it was taken in. 0: it had none.
   std::string image = {};        ///< By its name on the node.
   std::string image_source = {}; ///< As of a sandbox: REPOSITORY@DIGEST. Empty: from no registry.
+  std::string image_digest = {}; ///< Of what it lies over. Empty: it is not known.
+  /// Its image is not what it was: `host`, on a machine that was changed since. Of one that is
+  /// asked, not of those in a list.
+  bool image_changed = false;
   std::uint64_t bytes = 0;       ///< That the disk has. 0: it is not known.
   bool automatic = false;        ///< Nobody has asked for it.
   bool hidden = false;           ///< Made for forks: it is in no list and in no tree.
@@ -91,6 +96,19 @@ struct snapshot_page {
   std::string next; ///< Empty: this is the last page.
 };
 
+/// What differs between a snapshot and an older one over the same image.
+struct compare_snapshots {
+  std::string id;
+  std::string older = {};    ///< Empty: its parent; of one that has none, the image.
+  std::string after = {};    ///< The last path of the page before. Empty: this is the first page.
+  std::uint32_t limit = 100; ///< 1 to max_changes_at_once.
+  request_context context = {};
+};
+struct snapshot_changes {
+  std::string older; ///< Empty: the image.
+  disk_changes found;
+};
+
 // ---- Of a sandbox
 
 /// Starts it if it does not run; one that stands still is left so.
@@ -122,5 +140,7 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::release_snapshot)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::delete_snapshot)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::list_snapshots)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::snapshot_page)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::compare_snapshots)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::snapshot_changes)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::take_snapshot)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::roll_back)

@@ -173,6 +173,7 @@ snapshot_description disk_snapshots::describe_next(const std::string& id,
     is.run = run->number;
   is.image = record().value(image_key);
   is.image_source = record().value(image_source_key);
+  is.image_digest = core_.image().digest;
   is.hidden = wanted.hidden;
   is.name = wanted.name;
   is.labels = wanted.labels;
@@ -195,7 +196,7 @@ void disk_snapshots::on_taken(const std::string& id,
   }
   failpoint("snapshot.taken");
   auto& asked = at->second;
-  asked.stood_still = outcome->stood_still;
+  asked.made = *outcome;
   define_snapshot made{asked.is, asked.wanted.keep_last};
   made.is.bytes = outcome->bytes;
   made.context = asked.wanted.context;
@@ -220,8 +221,7 @@ void disk_snapshots::on_defined(const std::string& id,
     return asked.mapped().give(defined.reason());
   }
   const auto& done = asked.mapped();
-  options().figures->snapshot_taken(done.stands_on_it, steady_clock::now() - done.since,
-                                    done.stood_still);
+  options().figures->snapshot_taken(done.stands_on_it, steady_clock::now() - done.since, done.made);
   log::write(defined->hidden ? log::level::debug : log::level::info, "snapshot.taken",
              {{"id", id}, {"sandbox", core_.id()}, {"request", done.wanted.context.id}});
   if (!defined->hidden) {

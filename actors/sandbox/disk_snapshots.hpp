@@ -52,7 +52,7 @@ private:
     snapshot_description is = {};        ///< As it was when the snapshot began.
     std::uint64_t start = 0;             ///< The start of the sandbox in which it began.
     steady_clock::time_point since = {}; ///< For figures alone, as the next.
-    std::chrono::nanoseconds stood_still{};
+    runtime::disk_snapshot made;
     bool stands_on_it = false; ///< It is for this sandbox alone, and is removed with its hold.
 
     void give(const result<snapshot_description>& outcome) const;

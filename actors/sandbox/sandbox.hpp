@@ -11,6 +11,7 @@
 #include "actors/sandbox/lifecycle.hpp"
 #include "actors/sandbox_groups.hpp"
 #include "actors/sandbox_metadata.hpp"
+#include "actors/snapshots/disk_helpers.hpp"
 #include "actors/workspaces.hpp"
 #include "base/bucket.hpp"
 #include "base/byte_budget.hpp"
@@ -73,6 +74,8 @@ struct sandbox_options {
   /// Without such a place: what a persistent sandbox keeps is its whole disk, in snapshots of the
   /// engine's, which are on this node alone.
   bool keeps_disks = false;
+  /// What looks at disks. Null: nothing does, and disks are not compared.
+  std::shared_ptr<snapshots::disk_helpers> disk_helpers;
   /// Where logs of commands go whose run is over. Null: they end with it.
   runtime::kept_logs* logs = nullptr;
   std::chrono::milliseconds keep_interval{0}; ///< Between snapshots of one in use. 0: none.

@@ -4,6 +4,7 @@
 #include "actors/object.hpp"
 #include "actors/object_link.hpp"
 #include "actors/protocol/errors.hpp"
+#include "actors/snapshots/disk_helpers.hpp"
 #include "actors/snapshots/snapshot_record.hpp"
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
@@ -13,6 +14,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -91,6 +93,7 @@ public:
         record_.when_durable(
           [=, this] {
             failpoint("snapshot.defined");
+            count();
             to(*is());
             if (wanted.keep_last > 0)
               delete_older(made.origin, wanted.keep_last);
@@ -119,6 +122,12 @@ public:
           return to(error{errc::not_found, "what snapshot " + id_ + " had is lost"});
         if (found->sandboxes >= limits::snapshot_sandboxes)
           return to(error{errc::limit_reached, "as many sandboxes stand on this snapshot as may"});
+        if (found->image_changed)
+          log::warning("snapshot.image_changed",
+                       {{"id", id_},
+                        {"sandbox", wanted.sandbox},
+                        {"image", found->image},
+                        {"consequence", "the sandbox has its disk over other programs"}});
         const auto now = options_->time->unix_ms();
         std::vector<storage::change> changes{
           {std::string{held_prefix} + wanted.sandbox, std::to_string(now)},
@@ -160,6 +169,35 @@ public:
           return to(not_found());
         log::info("snapshot.deleted", {{"id", id_}, {"request", wanted.context.id}});
         mark_deleted([=, this] { to(is().value_or(*found)); }, [to](const error& why) { to(why); });
+      },
+      [to](const error& why) { to(why); }, wanted.context);
+  }
+
+  using changes_function = std::function<void(result<snapshot_changes>)>;
+
+  void compare(const compare_snapshots& wanted, changes_function to) {
+    record_.load(
+      [=, this] {
+        const auto found = is();
+        if (!found)
+          return to(not_found());
+        if (options_->disk_helpers == nullptr)
+          return to(error{errc::forbidden, "disks are not compared here"});
+        const auto& older = wanted.older.empty() ? found->parent : wanted.older;
+        if (older.empty())
+          return compare_with(*found, {}, wanted, to);
+        const auto directory = options_->objects->get();
+        if (!directory)
+          return to(error{errc::node_unreachable, "the node ends"});
+        self_->request(directory, caf::infinite, find_snapshot{older, wanted.context})
+          .then(
+            [=, this](const snapshot_description& base) {
+              if (base.image != found->image || base.image_source != found->image_source)
+                return to(
+                  error{errc::invalid_request, "snapshots over different images are not compared"});
+              compare_with(*found, base.id, wanted, to);
+            },
+            [to](const caf::error& why) { to(from_caf(why)); });
       },
       [to](const error& why) { to(why); }, wanted.context);
   }
@@ -210,6 +248,7 @@ public:
           return;
         log::error("snapshot.lost", {{"id", id_}, {"origin", found->origin}});
         record_.write({{state_key, name_of(snapshot_state::failed)}});
+        count();
       },
       [kept](const error&) {}, {}); // The node's next start says so again.
   }
@@ -224,6 +263,7 @@ public:
           return;
         log::info("snapshot.found", {{"id", id_}, {"origin", found->origin}});
         record_.write({{state_key, std::nullopt}});
+        count();
       },
       [kept](const error&) {}, {});
   }
@@ -232,10 +272,10 @@ public:
   void part(then_function then) {
     const auto me = weak_from_this();
     wait_until_settled([=, this] {
-      if (const auto mine = me.lock())
-        give_lease_back();
+      const auto mine = me.lock();
       then();
-      self_->quit();
+      if (mine)
+        leave();
     });
   }
 
@@ -260,12 +300,35 @@ public:
   }
 
 private:
-  std::optional<snapshot_description> is() const { return describe(id_, record_.entries()); }
+  std::optional<snapshot_description> is() const {
+    auto found = describe(id_, record_.entries());
+    // One from a registry begins with the very image, or not at all.
+    if (!found || found->image_digest.empty() || !found->image_source.empty())
+      return found;
+    const auto now = options_->images->look(found->image);
+    found->image_changed = now && !now->digest.empty() && now->digest != found->image_digest;
+    return found;
+  }
   error not_found() const { return {errc::not_found, "Snapshot " + id_ + " not found."}; }
 
+  void count() {
+    const auto found = is();
+    const auto what = found ? counted(*found, record_.entries()) : std::nullopt;
+    what ? options_->figures->disks.put(id_, *what, found->bytes)
+         : options_->figures->disks.remove(id_);
+  }
+
   void one_less() {
-    if (--busy_ == 0)
-      rest_later();
+    if (--busy_ > 0)
+      return;
+    leaves_ ? self_->quit() : rest_later();
+  }
+  /// Once all that was asked of it has been answered.
+  void leave() {
+    give_lease_back();
+    leaves_ = true;
+    if (busy_ == 0)
+      self_->quit();
   }
   void rest_later() {
     self_->delayed_send(self_, limits::snapshot_rests_after, rest_atom::value, asked_);
@@ -309,6 +372,32 @@ private:
     record_.when_durable(again, [again](const error&) { again(); });
   }
 
+  // ---- Comparison
+
+  shared_image image_of(const std::string& digest) const {
+    const auto [name, seen] = options_->images->find_digest(digest);
+    auto image = seen ? options_->images->find(name) : nullptr;
+    return image && image->digest == digest ? image : nullptr; // Not one that came meanwhile.
+  }
+
+  void compare_with(const snapshot_description& is, const std::string& older,
+                    const compare_snapshots& wanted, const changes_function& to) {
+    auto image = options_->images->find(is.image);
+    if (!is.image_source.empty() && !(image && is.image_source.ends_with("@" + image->digest)))
+      image = image_of(is.image_source.substr(is.image_source.find('@') + 1));
+    if (!image)
+      return to(error{errc::image_refused, "the image of the snapshot is not on this node"});
+    comparing_.emplace(++last_comparison_, to);
+    options_->disk_helpers->compare(
+      std::move(image), {id_, older, wanted.after, wanted.limit},
+      [this, number = last_comparison_, older, post = post()](const result<disk_changes>& found) {
+        post([=, this] {
+          const auto asked = comparing_.extract(number);
+          found ? asked.mapped()(snapshot_changes{older, *found}) : asked.mapped()(found.reason());
+        });
+      });
+  }
+
   // ---- Deletion
 
   void mark_deleted(then_function then, otherwise_function otherwise) {
@@ -316,6 +405,7 @@ private:
     record_.when_durable(
       [=, this] {
         failpoint("snapshot.marked_deleted");
+        count();
         free(then);
       },
       otherwise);
@@ -350,6 +440,7 @@ private:
     }
     failpoint("snapshot.dropped");
     log::info("snapshot.freed", {{"id", id_}});
+    options_->figures->disks.remove(id_);
     if (found->hidden)
       return destroy(tell, [tell](const error&) { tell(); });
     record_.set_alarm(limits::deleted_snapshots_kept, changes_when_freed(record_.entries()));
@@ -372,9 +463,9 @@ private:
   void destroy(then_function then, otherwise_function otherwise) {
     record_.destroy(
       [=, this] {
+        options_->figures->disks.remove(id_);
         then();
-        give_lease_back();
-        self_->quit();
+        leave();
       },
       otherwise);
   }
@@ -459,17 +550,22 @@ private:
   storage::epoch epoch_ = 0;
   std::vector<std::pair<then_function, otherwise_function>> waiting_; ///< For the lease.
   std::vector<then_function> when_freed_;
+  /// A page on its way is in here: what the engine calls back with is let go of on other threads.
+  std::map<std::uint64_t, changes_function> comparing_;
+  std::uint64_t last_comparison_ = 0;
   std::size_t busy_ = 0;
+  bool leaves_ = false;
   std::uint64_t asked_ = 0;
 };
 
 /// The handler of one message, which is answered with what it is.
-template <class Message>
-auto serve(snapshot_pointer self, void (object::*function)(const Message&, answer_function)) {
-  return [self, function](const Message& asked) -> caf::result<snapshot_description> {
-    auto promise = self->make_response_promise<snapshot_description>();
+template <class Message, class Answer>
+auto serve(snapshot_pointer self,
+           void (object::*function)(const Message&, std::function<void(result<Answer>)>)) {
+  return [self, function](const Message& asked) -> caf::result<Answer> {
+    auto promise = self->make_response_promise<Answer>();
     (self->state.it.get()->*function)(
-      asked, [promise, kept = self->state.it->busy()](result<snapshot_description> told) mutable {
+      asked, [promise, kept = self->state.it->busy()](result<Answer> told) mutable {
         told ? promise.deliver(std::move(*told)) : promise.deliver(to_caf(told.reason()));
       });
     return promise;
@@ -504,6 +600,7 @@ snapshot_impl::behavior_type snapshot(snapshot_pointer self, std::string id,
     serve(self, &object::hold),
     serve(self, &object::release),
     serve(self, &object::remove),
+    serve(self, &object::compare),
     serve(self, &object::attend),
     [](adopt_atom) {},
     [part](evict_atom) { return part(); },

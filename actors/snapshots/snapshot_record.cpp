@@ -21,6 +21,7 @@ constexpr const char* hidden_key = "hidden";
 constexpr const char* name_key = "name";
 constexpr const char* keep_key = "keep_ms";
 constexpr const char* source_key = "image_source";
+constexpr const char* digest_key = "image_digest";
 /// The image of one whose bytes have gone. Nobody keeps an image for it.
 constexpr const char* image_was_key = "was_image";
 constexpr std::string_view label_prefix = "label/"; ///< Then its place, and as value NAME=VALUE.
@@ -67,6 +68,7 @@ std::vector<storage::change> changes_of(const snapshot_description& is) {
   };
   add(parent_key, is.parent);
   add(source_key, is.image_source);
+  add(digest_key, is.image_digest);
   add(name_key, is.name);
   add(run_key, is.run != 0 ? std::to_string(is.run) : std::string{});
   add(keep_key, is.keep_ms != 0 ? std::to_string(is.keep_ms) : std::string{});
@@ -83,7 +85,8 @@ std::vector<storage::change> changes_when_freed(const record_entries& record) {
   return {{freed_key, "1"},
           {image_was_key, text(record, image_key)},
           {image_key, std::nullopt},
-          {source_key, std::nullopt}};
+          {source_key, std::nullopt},
+          {digest_key, std::nullopt}};
 }
 
 std::optional<snapshot_description> describe(std::string id, const record_entries& record) {
@@ -96,6 +99,7 @@ std::optional<snapshot_description> describe(std::string id, const record_entrie
   is.run = static_cast<std::uint64_t>(number_in(record, run_key).value_or(0));
   is.image = text(record, record.contains(image_key) ? image_key : image_was_key);
   is.image_source = text(record, source_key);
+  is.image_digest = text(record, digest_key);
   is.bytes = static_cast<std::uint64_t>(number_in(record, bytes_key).value_or(0));
   is.automatic = record.contains(automatic_key);
   is.hidden = record.contains(hidden_key);
@@ -122,6 +126,19 @@ std::string list_under(std::string_view parent) {
 
 std::string list_of_origin(std::string_view origin) {
   return std::string{list_of_origins}.append(origin) + '/';
+}
+
+std::optional<counted_as> counted(const snapshot_description& is, const record_entries& record) {
+  if (record.contains(freed_key))
+    return std::nullopt;
+  if (is.hidden)
+    return counted_as::hidden;
+  switch (is.state) {
+    case snapshot_state::created: return counted_as::created;
+    case snapshot_state::deleted: return counted_as::deleted;
+    case snapshot_state::failed: return counted_as::failed;
+  }
+  return std::nullopt;
 }
 
 std::vector<storage::entry> lines_of(std::string_view id, const record_entries& record) {

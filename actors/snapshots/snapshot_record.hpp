@@ -2,6 +2,7 @@
 
 #include "actors/protocol/snapshots.hpp"
 #include "actors/record_keys.hpp"
+#include "actors/snapshots/census.hpp"
 #include "base/error.hpp"
 #include "storage/store.hpp"
 
@@ -38,6 +39,9 @@ std::vector<storage::change> changes_of(const snapshot_description& is);
 std::vector<storage::change> changes_when_freed(const record_entries& record);
 /// None: the record is not that of a snapshot.
 std::optional<snapshot_description> describe(std::string id, const record_entries& record);
+
+/// None: there is nothing of it to be counted.
+std::optional<counted_as> counted(const snapshot_description& is, const record_entries& record);
 
 std::vector<storage::entry> lines_of(std::string_view id, const record_entries& record);
 /// Snapshots that have `parent` as theirs, whatever has become of them.

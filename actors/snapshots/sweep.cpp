@@ -27,8 +27,10 @@ struct sweep_state {
   names found;
 
   ~sweep_state() {
-    if (options)
-      options->objects->end_sweep();
+    if (!options)
+      return;
+    options->objects->end_sweep();
+    options->figures->disks.end_sweep();
   }
 };
 using sweep_pointer = caf::stateful_actor<sweep_state>*;
@@ -42,11 +44,15 @@ void drop_unless_recorded(sweep_pointer self, const std::string& id) {
     .then(
       [options = self->state.options, engine = self->state.options->engine,
        id](const std::vector<storage::entry>& record) {
-        const auto has = [&](std::string_view key) {
-          return std::any_of(record.begin(), record.end(),
-                             [&](const auto& each) { return each.key == key; });
-        };
-        if ((has(taken_key) && !has(freed_key)) || options->objects->is_new_snapshot(id))
+        record_entries entries;
+        for (const auto& each : record)
+          entries.emplace(each.key, each.value);
+        if (const auto is = describe(id, entries); is && !entries.contains(freed_key)) {
+          if (const auto what = counted(*is, entries))
+            options->figures->disks.learn(id, *what, is->bytes);
+          return;
+        }
+        if (options->objects->is_new_snapshot(id))
           return;
         log::info("snapshot.swept", {{"id", id}});
         engine->drop_snapshot(id, [](const result<void>&) {});
@@ -63,6 +69,8 @@ void tell_records(sweep_pointer self, const std::string& after) {
       [self](const snapshot_page& page) {
         for (const auto& each : page.snapshots) {
           const bool is_there = self->state.found.contains(each.id);
+          if (!is_there)
+            self->state.options->figures->disks.learn(each.id, counted_as::failed, 0);
           if (is_there == (each.state == snapshot_state::created))
             continue;
           self
@@ -112,6 +120,7 @@ caf::behavior sweeper(sweep_pointer self, std::shared_ptr<const sandbox_options>
 caf::actor sweep(caf::actor_system& system, std::shared_ptr<const sandbox_options> options,
                  node_directory_actor directory) {
   options->objects->begin_sweep(); // Now: the actor may run after a snapshot was asked for.
+  options->figures->disks.begin_sweep();
   return system.spawn(sweeper, std::move(options), std::move(directory));
 }
 

@@ -28,6 +28,7 @@ void add_exec_input_route(std::vector<route>& table, const shared_services& with
 void add_file_routes(std::vector<route>& table, const shared_services& with);
 void add_archive_routes(std::vector<route>& table, const shared_services& with);
 void add_snapshot_routes(std::vector<route>& table, const shared_services& with);
+void add_diff_routes(std::vector<route>& table, const shared_services& with);
 void add_session_routes(std::vector<route>& table, const shared_services& with);
 void add_terminal_routes(std::vector<route>& table, const shared_services& with);
 void add_mount_routes(std::vector<route>& table, const shared_services& with);

@@ -75,8 +75,11 @@ void put(writer& out, const snapshot_description& is) {
   for (const auto& [name, content] : is.labels)
     out.member(name, content);
   out.end_object().member("image", is.image);
-  if (!is.image_source.empty())
-    out.member("image_digest", is.image_source);
+  if (const auto& digest = is.image_source.empty() ? is.image_digest : is.image_source;
+      !digest.empty())
+    out.member("image_digest", digest);
+  if (is.image_changed)
+    out.member("image_changed", true);
   out.member("bytes", is.bytes).member("created_ms", is.created_ms);
   out.member("last_used_ms", is.last_used_ms);
   if (const auto until = expires_ms(is); until && is.state == snapshot_state::created)
@@ -178,6 +181,48 @@ std::string write_snapshots(const snapshot_page& page) {
   out.end_array();
   if (!page.next.empty())
     out.member("cursor", page.next);
+  return out.end_object().str();
+}
+
+namespace {
+
+constexpr const char* name_of(change_kind what) {
+  switch (what) {
+    case change_kind::added: return "added";
+    case change_kind::changed: return "changed";
+    case change_kind::deleted: return "deleted";
+  }
+  return "?";
+}
+
+constexpr const char* name_of(changed_file type) {
+  switch (type) {
+    case changed_file::file: return "file";
+    case changed_file::directory: return "directory";
+    case changed_file::symlink: return "symlink";
+    case changed_file::other: return "other";
+  }
+  return "?";
+}
+
+} // namespace
+
+std::string write_changes(const snapshot_changes& page, const std::string& cursor) {
+  writer out;
+  out.begin_object();
+  if (!page.older.empty())
+    out.member("from", page.older);
+  out.key("changes").begin_array();
+  for (const auto& each : page.found.changes) {
+    out.begin_object().member("path", each.path).member("change", name_of(each.what));
+    out.member("type", name_of(each.type));
+    if (each.type == changed_file::file)
+      out.member("bytes", each.bytes);
+    out.end_object();
+  }
+  out.end_array();
+  if (!cursor.empty())
+    out.member("cursor", cursor);
   return out.end_object().str();
 }
 

@@ -35,6 +35,9 @@ result<std::string> read_rollback_body(std::string_view text);
 std::string write_snapshot(const snapshot_description& is);
 /// {"snapshots":[…],"cursor":"…"}; without a cursor it is the last page.
 std::string write_snapshots(const snapshot_page& page);
+/// {"from":"…","changes":[{"path":"…","change":"added","type":"file","bytes":…}],"cursor":"…"};
+/// without `from` it is the image. Bytes of paths that are no UTF-8 are replaced.
+std::string write_changes(const snapshot_changes& page, const std::string& cursor);
 /// {"sandboxes":[{"id":"…"}]}
 std::string write_siblings(const std::vector<std::string>& ids);
 

@@ -18,6 +18,7 @@
 #include "runtime/agent/shortage.hpp"
 #include "runtime/agent/starter.hpp"
 #include "runtime/agent/terminal.hpp"
+#include "runtime/agent/tree_comparison.hpp"
 #include "runtime/agent/tree_operations.hpp"
 #include "runtime/descriptors.hpp"
 #include "runtime/epoch_fence.hpp"
@@ -306,6 +307,19 @@ start_failure run_command(const request& req, const command& wanted, const int* 
   ::_exit(127);
 }
 
+/// What came with one packet is in the order of its numbers.
+void close_all_but(const int* fds, int count) {
+  int next = control_fd;
+  for (int i = 0; i < count; ++i) {
+    if (fds[i] < next)
+      ::_exit(1);
+    if (fds[i] > next)
+      ::close_range(static_cast<unsigned>(next), static_cast<unsigned>(fds[i] - 1), 0);
+    next = fds[i] + 1;
+  }
+  ::close_range(static_cast<unsigned>(next), ~0u, 0);
+}
+
 /// A file operation's child, which becomes the sandbox's user. How it went is said through the
 /// channel; if there is no child, its end closes and the asker sees that.
 [[noreturn]] void live_for_files(const order& what, const cgroup_set* enters) {
@@ -313,9 +327,7 @@ start_failure run_command(const request& req, const command& wanted, const int* 
   const request& req = *what.what;
   if (!let_go_of_children() || (enters != nullptr && !enter(*enters)))
     ::_exit(1);
-  if (channel > control_fd)
-    ::close_range(control_fd, static_cast<unsigned>(channel - 1), 0);
-  ::close_range(static_cast<unsigned>(channel + 1), ~0u, 0);
+  close_all_but(what.fds, what.count);
   if (req.what == op::write_file || req.what == op::file_task)
     open_workshop();
   if (::chdir("/") != 0 || !become_user(req.uid, req.gid))
@@ -338,6 +350,10 @@ start_failure run_command(const request& req, const command& wanted, const int* 
     case op::write_file: receive_file(channel, words[0]); break;
     case op::read_tree: send_tree(channel, words[0], words + 1, req.value); break;
     case op::write_tree: receive_tree(channel, words[0], req.value == 1); break;
+    case op::compare_disks:
+      if (what.count > 1)
+        compare_trees(channel, what.fds[1], what.count > 2 ? what.fds[2] : -1, words[0], req.value);
+      break;
     case op::file_task:
       run_file_task(channel, static_cast<enum file_task>(req.value), words,
                     static_cast<int>(req.argc));
@@ -558,6 +574,7 @@ void handle(const request& req, char* text, int* fds, int count) {
     case op::write_tree:
     case op::list_ports:
     case op::list_quiet_shells:
+    case op::compare_disks:
     case op::file_task: return file_operation(req, text, fds, count);
     case op::signal: {
       job* target = find(req.id);

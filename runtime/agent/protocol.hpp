@@ -55,6 +55,9 @@ enum class op : std::uint32_t {
                      ///< not know of it closes that, so that there are none.)
   make_room,         ///< Before a command of the session whose keeper is `id`: if the commands have
                      ///< used up what they may, it is to run where something is kept for it.
+  compare_disks,     ///< base/disk_changes.hpp: at most `value` changes. Text: the path behind
+                 ///< which they begin. Descriptors: the channel, the newer disk, maybe the older
+                 ///< one. (An agent that does not know of it closes the channel.)
 };
 
 struct request {

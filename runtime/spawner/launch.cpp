@@ -526,11 +526,11 @@ void prefer_as_victim(pid_t child) {
 
 /// A private copy of the mount at `directory` in which the ids on disk appear shifted into the
 /// sandbox's range.
-unique_fd mapped_copy(int directory, int user_namespace) {
+unique_fd mapped_copy(int directory, int user_namespace, std::uint64_t more_attributes = 0) {
   unique_fd tree{static_cast<int>(
     ::syscall(SYS_open_tree, directory, "", OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_EMPTY_PATH))};
   mount_attr attributes{};
-  attributes.attr_set = MOUNT_ATTR_IDMAP;
+  attributes.attr_set = MOUNT_ATTR_IDMAP | more_attributes;
   attributes.userns_fd = static_cast<std::uint64_t>(user_namespace);
   if (tree && ::syscall(SYS_mount_setattr, tree.get(), "", AT_EMPTY_PATH, &attributes,
                         sizeof attributes) != 0)
@@ -671,6 +671,16 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
   if (!send_mounts(made.control.get(), which, {mounts.data(), used}) && errno != EPIPE)
     return fail(launch_step::hand_over);
   return made;
+}
+
+unique_fd shown_to(pid_t process, int directory) {
+  char path[64];
+  std::snprintf(path, sizeof path, "/proc/%d/ns/user", static_cast<int>(process));
+  const unique_fd user_namespace{::open(path, O_RDONLY | O_CLOEXEC)};
+  if (!user_namespace)
+    return {};
+  return mapped_copy(directory, user_namespace.get(),
+                     MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
 }
 
 int try_mapped_copy(int directory) {

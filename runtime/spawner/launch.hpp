@@ -66,6 +66,10 @@ struct launched {
 /// itself, while the next one is made.
 launched launch(const launch_tools& tools, const launch_request& wanted);
 
+/// The files of `directory` as the sandbox whose PID 1 is `process` sees their owners: a mount that
+/// nothing can be written to, and that is attached nowhere. None with errno.
+unique_fd shown_to(pid_t process, int directory);
+
 /// Can the file system of `directory` be a layer: can its owners' ids be shown shifted into a
 /// sandbox's range? 0, or errno; EINVAL: this kernel cannot do it for this kind of file system.
 int try_mapped_copy(int directory);

@@ -62,6 +62,8 @@ enum class op : std::uint32_t {
                  ///< snapshot_dropped, by the same `name`.
   list_snapshots, ///< Those whose names come after `snapshot`. Answered with snapshots, by the same
                   ///< `name`.
+  show_snapshot,  ///< The files of `snapshot` with the owners that `slot` sees. Answered with
+                  ///< snapshot_shown, by the same `name`.
 };
 
 // Flags of a create.
@@ -146,6 +148,9 @@ enum class event : std::uint32_t {
   snapshot_dropped, ///< Answers drop_snapshot. EBUSY: it is still there.
   snapshots,        ///< Answers list_snapshots. Text: names, each with a NUL behind it. `flags` 1:
                     ///< there are more.
+  snapshot_shown,   ///< Answers show_snapshot: a directory, read-only and mounted nowhere, with the
+                    ///< layers `u` and `uu`, comes with it. If `error` is set: ENOENT, there is no
+                    ///< such snapshot; ESRCH, there is no such sandbox.
   gateway, ///< The way to the egress gateway comes with it (gateway/protocol.hpp), in place of the
            ///< one before: it is a new one that knows of no policy, or this is a new server.
 };
@@ -165,6 +170,8 @@ inline constexpr std::uint32_t layers_over_images = 1; ///< Sandboxes have the f
 inline constexpr std::uint32_t gaining_rights = 2;     ///< It knows create_may_gain_rights.
 inline constexpr std::uint32_t disk_snapshots = 16;    ///< It takes snapshots of disks.
 inline constexpr std::uint32_t keeping_snapshots = 32; ///< They are on the machine's disk.
+inline constexpr std::uint32_t showing_snapshots = 64; ///< It knows show_snapshot, and its agents
+                                                       ///< compare disks.
 inline constexpr std::uint32_t naming_users = 8;       ///< Its agents know file_task::name_user.
 inline constexpr std::uint32_t lists_of_packages = 4;  ///< Sandboxes of the machine's image whose
                                                        ///< users may become root have dpkg's lists.

@@ -80,6 +80,7 @@ int check(const request& wanted, std::string_view text, std::size_t fds) {
     }
     case op::flush_disk:
     case op::take_snapshot:
+    case op::show_snapshot:
     case op::drop_snapshot: return valid(is_snapshot_name(wanted.snapshot));
     case op::list_snapshots:
       return valid(*wanted.snapshot == '\0' || is_snapshot_name(wanted.snapshot));

@@ -150,6 +150,7 @@ private:
   void charge_logs(const request& wanted);
   void flush_disk(const request& wanted);
   void take_snapshot(const request& wanted);
+  void show_snapshot(const request& wanted);
   void drop_snapshot(const request& wanted);
   void list_snapshots(const request& wanted);
   void tell_of_snapshot(event what, const request& wanted, int error, std::string_view text = {},
@@ -425,8 +426,8 @@ void spawner::send(notice said, std::string_view text, std::span<const int> fds)
 void spawner::tell_all() {
   notice said{};
   said.what = event::hello;
-  said.flags =
-    layers_over_images | gaining_rights | lists_of_packages | naming_users | disk_snapshots;
+  said.flags = layers_over_images | gaining_rights | lists_of_packages | naming_users |
+               disk_snapshots | showing_snapshots;
   if (disks_ && disks_->keeps_snapshots())
     said.flags |= keeping_snapshots;
   said.name = ++servers_;
@@ -569,6 +570,7 @@ bool spawner::admits(const request& wanted) {
     case op::charge_logs:
     case op::flush_disk:
     case op::take_snapshot:
+    case op::show_snapshot:
     case op::adopt: {
       const auto at = tenants_.find(wanted.slot);
       return at == tenants_.end() || at->second.fence.admits(wanted.epoch);
@@ -611,6 +613,7 @@ void spawner::refuse(const request& wanted, int error, launch_step step, mount_s
     case op::charge_logs: return tell_asker(event::charged, step);
     case op::flush_disk: return tell_asker(event::disk_flushed, step);
     case op::take_snapshot: return tell_asker(event::snapshot_taken, step);
+    case op::show_snapshot: return tell_asker(event::snapshot_shown, step);
     case op::drop_snapshot: return tell_asker(event::snapshot_dropped, step);
     case op::list_snapshots: return tell_asker(event::snapshots, step);
     default: return; // Nobody waits for an answer.
@@ -668,6 +671,7 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
     case op::charge_logs: return charge_logs(wanted);
     case op::flush_disk: return flush_disk(wanted);
     case op::take_snapshot: return take_snapshot(wanted);
+    case op::show_snapshot: return show_snapshot(wanted);
     case op::drop_snapshot: return drop_snapshot(wanted);
     case op::list_snapshots: return list_snapshots(wanted);
     case op::shut_down: return end_everything();
@@ -1080,6 +1084,24 @@ void spawner::take_snapshot(const request& wanted) {
     });
   if (!taken)
     tell_of_snapshot(answer, wanted, EAGAIN);
+}
+
+void spawner::show_snapshot(const request& wanted) {
+  notice said{};
+  said.what = event::snapshot_shown;
+  said.slot = wanted.slot;
+  said.name = wanted.name;
+  const auto* at = alive(wanted.slot);
+  const auto files = disks_->open_snapshot(wanted.snapshot);
+  unique_fd shown;
+  if (at == nullptr)
+    said.error = ESRCH;
+  else if (!files)
+    said.error = ENOENT;
+  else if (shown = shown_to(at->pid, files->get()); !shown)
+    said.error = errno;
+  const int fd = shown.get();
+  send(said, {}, {&fd, shown ? std::size_t{1} : 0});
 }
 
 void spawner::drop_snapshot(const request& wanted) {

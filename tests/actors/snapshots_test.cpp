@@ -451,3 +451,81 @@ TEST_CASE("at its start a node makes records and bytes fit", "[actors][snapshots
   }
   CHECK(node.remove(lost.id).value().state == snapshot_state::deleted);
 }
+
+TEST_CASE("disks are compared in a sandbox of the node's own, a few at a time",
+          "[actors][snapshots]") {
+  node_with_snapshots node;
+  node.options->disk_helpers = std::make_shared<snapshots::disk_helpers>(node.engine);
+  const auto box = node.running("abc");
+  const auto first = node.take(box), second = node.take(box);
+  const auto compare = [&](const std::string& id, const std::string& older = {}) {
+    return node.sys.ask<snapshot_changes>(node.directory, compare_snapshots{id, older});
+  };
+  CHECK(compare(second.id).value().older == first.id);
+  CHECK(compare(first.id).value().older.empty());
+  CHECK(compare(first.id, second.id).value().older == second.id);
+  CHECK(node.engine.creations.back().spec.name.empty());
+  CHECK(node.engine.creations.back().spec.disk_from.empty());
+  CHECK(compare("aaaa").reason().code == errc::not_found);
+  CHECK(compare(first.id, "aaaa").reason().code == errc::not_found);
+
+  INFO("the next one begins when one is over, and none is lost");
+  node.engine.ready_at_once = false;
+  std::vector<pending<snapshot_changes>> asked;
+  const auto before = node.engine.creations.size();
+  for (std::size_t i = 0; i < limits::disk_helpers + limits::waiting_for_disk_helper + 1; ++i)
+    asked.push_back(compare(second.id));
+  CHECK(node.engine.creations.size() == before + limits::disk_helpers);
+  CHECK(asked.back().reason().code == errc::limit_reached);
+  node.engine.creations[before].fail("no");
+  node.sys.run();
+  CHECK(asked.front().reason().code == errc::launch_failed);
+  node.engine.ready_at_once = true;
+  for (std::size_t i = before + 1; i <= before + limits::disk_helpers; ++i)
+    node.engine.creations[i].ready();
+  node.sys.run();
+  asked.pop_back();
+  for (std::size_t i = 1; i < asked.size(); ++i)
+    CHECK(asked[i].value().older == first.id);
+}
+
+TEST_CASE("snapshots are counted by what becomes of them, and by those that were there",
+          "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto counts = [&] { return node.options->figures->disks.count(); };
+  using many = std::array<std::uint64_t, snapshots::counted_states>;
+  const auto box = node.running("abc");
+  const auto first = node.take(box), second = node.take(box);
+  CHECK(counts().many == many{2, 0, 0, 0});
+  CHECK(counts().bytes == 8192);
+  node.define("def", second.id).value();
+  node.remove(second.id).value();
+  CHECK(counts().many == many{1, 0, 1, 0});
+  node.remove(first.id).value();
+  node.remove_sandbox("def");
+  CHECK(counts().many == many{0, 0, 0, 0});
+  CHECK(counts().bytes == 0);
+
+  INFO("a start counts what earlier servers have left, in any order with what happens meanwhile");
+  snapshots::census all;
+  all.begin_sweep();
+  all.put("new", snapshots::counted_as::created, 1);
+  all.remove("gone");
+  all.learn("gone", snapshots::counted_as::created, 10);
+  all.learn("new", snapshots::counted_as::failed, 10);
+  all.learn("old", snapshots::counted_as::hidden, 100);
+  all.end_sweep();
+  CHECK(all.count().many == many{1, 1, 0, 0});
+  CHECK(all.count().bytes == 101);
+}
+
+TEST_CASE("a snapshot says when its image is not what it was", "[actors][snapshots]") {
+  node_with_snapshots node;
+  node.options->images->put("host", {{"host", true}, {}, "/bin/bash", "sha256:1"});
+  const auto made = node.take(node.running("abc"));
+  CHECK(made.image_digest == "sha256:1");
+  CHECK_FALSE(node.find(made.id).value().image_changed);
+  node.options->images->put("host", {{"host", true}, {}, "/bin/bash", "sha256:2"});
+  CHECK(node.find(made.id).value().image_changed);
+  CHECK(node.find(made.id).value().image_digest == "sha256:1");
+}

@@ -78,6 +78,62 @@ public:
 
 } // namespace
 
+TEST_CASE("what differs between snapshots, and from the disk in use, is told by path",
+          "[snapshots]") {
+  node it;
+  it.keeps_snapshots = true;
+  said(it, "abc", "mkdir tree; echo a > tree/same; echo a > tree/other; echo a > tree/gone");
+  const auto first = take(it, "abc");
+  said(it, "abc", "echo bcd >> tree/other; rm tree/gone; ln -s x tree/link");
+  const auto second = take(it, "abc");
+  const std::string other = R"({"path":"/workspace/tree/other","change":"changed","type":"file",)"
+                            R"("bytes":6})";
+  const std::string three = R"("changes":[{"path":"/workspace/tree/gone","change":"deleted",)"
+                            R"("type":"file","bytes":2},{"path":"/workspace/tree/link",)"
+                            R"("change":"added","type":"symlink"},)" +
+                            other + "]}";
+  const auto diff = [&](const std::string& target) {
+    const auto answer = it.ask("GET", target);
+    INFO(answer.body);
+    CHECK(answer.status == 200);
+    return answer.body;
+  };
+  CHECK(diff("/v1/snapshot/" + second + "/diff") == R"({"from":")" + first + R"(",)" + three);
+  CHECK(diff("/v1/snapshot/" + second + "/diff?from=" + second) ==
+        R"({"from":")" + second + R"(","changes":[]})");
+  const auto whole = diff("/v1/snapshot/" + first + "/diff");
+  CHECK(whole.find(R"("/workspace/tree/gone","change":"added")") != npos);
+  CHECK(whole.find("from") == npos);
+
+  INFO("the disk in use, page by page");
+  said(it, "abc", "echo e >> tree/other; echo a > tree/more");
+  const auto live = path_of("abc", "diff") + "?from=" + first + "&limit=3";
+  const auto page = diff(live);
+  const auto cursor = member(page, "cursor");
+  REQUIRE_FALSE(cursor.empty());
+  CHECK(page.find("tree/more") != npos);
+  said(it, "abc", "rm tree/other"); // The other page is of the same moment.
+  const auto rest = diff(live + "&cursor=" + cursor);
+  CHECK(members(rest, "path") == std::vector<std::string>{"/workspace/tree/other"});
+  CHECK(rest.find("cursor") == npos);
+  CHECK(diff("/v1/snapshot").find(R"("kind":"automatic")") == npos);
+  CHECK(it.ask("GET", live + "&cursor=" + cursor).status == 404); // It has gone with its last page.
+  CHECK(members(diff(path_of("abc", "diff")), "path") ==
+        std::vector<std::string>{"/workspace/tree/more", "/workspace/tree/other"});
+
+  INFO("bad input");
+  for (const auto* query :
+       {"?limit=0", "?limit=10001", "?limit=x", "?from=UPPER", "?cursor=!", "?cursor=abcd"})
+    CHECK(it.ask("GET", "/v1/snapshot/" + second + "/diff" + query).status == 400);
+  CHECK(it.ask("GET", "/v1/snapshot/" + second + "/diff?from=zzzz").status == 404);
+  CHECK(it.ask("GET", "/v1/snapshot/zzzz/diff").status == 404);
+
+  INFO("one whose bytes have gone");
+  CHECK(it.ask("DELETE", "/v1/snapshot/" + first).status == 204);
+  CHECK(it.ask("GET", "/v1/snapshot/" + second + "/diff").status == 404);
+  it.remove("abc");
+}
+
 TEST_CASE("the whole disk is in a snapshot, and what runs goes on", "[snapshots]") {
   node it;
   it.keeps_snapshots = true;

@@ -44,6 +44,7 @@ directory_actor::behavior_type empty_directory() {
     [](const delete_snapshot&) -> caf::result<snapshot_description> {
       return to_caf({errc::not_found, "there are no snapshots here"});
     },
+    [](const compare_snapshots&) { return snapshot_changes{}; },
     [](const list_snapshots&) { return snapshot_page{}; },
   };
 }

@@ -151,6 +151,7 @@ inline directory_actor::behavior_type directory(directory_actor::pointer self) {
     [](const delete_snapshot&) -> caf::result<snapshot_description> {
       return to_caf({errc::not_found, "there are no snapshots here"});
     },
+    [](const compare_snapshots&) { return snapshot_changes{}; },
     [](const list_snapshots&) { return snapshot_page{}; },
   };
 }

@@ -762,6 +762,12 @@ directory_impl::behavior_type directory(directory_impl::stateful_pointer<directo
       std::erase_if(all->plays->snapshots, [&](const auto& each) { return each.id == asked.id; });
       return found;
     },
+    [=](const compare_snapshots& asked) -> caf::result<snapshot_changes> {
+      all->heard->add("compare " + asked.id + " with " + asked.older + " after " + asked.after);
+      if (asked.older == "none")
+        return to_caf({errc::not_found, "Snapshot none not found."});
+      return snapshot_changes{"older", all->plays->changes};
+    },
     [=](const list_snapshots& wanted) { return page_of(*all->plays, wanted); },
     [=](release_atom) {
       for (auto& [id, promise] : self->state.held)

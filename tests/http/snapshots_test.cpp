@@ -1,3 +1,4 @@
+#include "base/base64.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"
@@ -62,6 +63,23 @@ TEST_CASE("a snapshot is taken as it is asked for", "[http][snapshots]") {
   CHECK(refused(errc::io_failed) == 502);
   CHECK(refused(errc::disk_full) == 507);
   CHECK(refused(errc::run_over) == 409);
+}
+
+TEST_CASE("changes of disks are told page by page", "[http][snapshots]") {
+  house at;
+  at.plays().changes = {{{change_kind::added, changed_file::file, 7, "/a b"},
+                         {change_kind::deleted, changed_file::directory, 0, "/b\xff"}},
+                        true};
+  const auto page = ask(at.port(), "GET", "/v1/snapshot/snap/diff?from=older&limit=2").body;
+  const std::string cursor = base64url("/b\xff");
+  CHECK(page == R"({"from":"older","changes":[{"path":"/a b","change":"added","type":"file",)"
+                R"("bytes":7},{"path":"/b)" "\xef\xbf\xbd" R"(","change":"deleted","type":"directory"}],)"
+                R"("cursor":")" +
+                  cursor + "\"}");
+  CHECK(ask(at.port(), "GET", "/v1/snapshot/snap/diff?cursor=" + cursor).status == 200);
+  CHECK(at.heard().has("compare snap with  after /b\xff"));
+  CHECK(ask(at.port(), "GET", "/v1/snapshot/snap/diff?from=none").status == 404);
+  CHECK(ask(at.port(), "GET", "/v1/snapshot/snap/diff?cursor=YWJj").status == 400);
 }
 
 TEST_CASE("siblings have what their source has, and its environment if that is asked for",

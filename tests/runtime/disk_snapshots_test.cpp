@@ -100,6 +100,96 @@ TEST_CASE("a sandbox begins with the disk that another one had", "[runtime][snap
   CHECK(all_of(node).empty());
 }
 
+namespace {
+
+result<disk_changes> compare(live_sandbox& in, const compare_request& wanted) {
+  std::promise<result<disk_changes>> told;
+  (*in).compare_disks(wanted, [&](const result<disk_changes>& got) { told.set_value(got); });
+  return told.get_future().get();
+}
+
+/// "A d /path" for each.
+std::vector<std::string> lines_of(const result<disk_changes>& got) {
+  std::vector<std::string> all;
+  if (!got)
+    return {got.reason().message};
+  for (const auto& each : got->changes)
+    all.push_back(std::string{"AMD"[static_cast<int>(each.what)]} + ' ' +
+                  "-dlo"[static_cast<int>(each.type)] + ' ' + each.path);
+  return all;
+}
+
+} // namespace
+
+TEST_CASE("what differs between two disks is told path by path", "[runtime][snapshots]") {
+  live_node node;
+  live_sandbox box{node};
+  REQUIRE(box
+            .run("cd /root; echo a > same; echo a > grows; echo a > chmod; ln -s x link; mkdir -p "
+                 "gone/below was; echo a > gone/file; echo a > was/file; echo a > type; echo a > "
+                 "'b c'; mkdir swapped; echo a > swapped/old; echo abc > touched; echo a > "
+                 "/usr/share/tool; setfattr -n user.a -v 1 same 2>/dev/null; true",
+                 {0, 0})
+            .exited(0));
+  REQUIRE(take(*box, "older"));
+  REQUIRE(box
+            .run("cd /root; echo b >> grows; chmod 600 chmod; ln -sfn y link; rm -r gone; mkdir -p "
+                 "new/deep; echo a > new/deep/file; rm type; mkdir type; echo a > type/file; rm -r "
+                 "swapped; mkdir swapped; echo b > swapped/new; touch -r /etc/passwd touched; "
+                 "mkfifo fifo; echo b > /usr/share/tool; rm /etc/issue; rm -r /etc/skel; mkdir "
+                 "/etc/skel; echo a >> /etc/services; cp -a /etc/passwd p && cp -a p /etc/passwd; "
+                 "rm p; head -c 1000 /dev/zero > $(printf 'not\\377utf')",
+                 {0, 0})
+            .exited(0));
+  REQUIRE(take(*box, "newer"));
+  live_sandbox helper{node};
+  const std::vector<std::string> all{
+    "D - /etc/issue",          "M - /etc/services",      "D - /etc/skel/.bash_logout",
+    "D - /etc/skel/.bashrc",   "D - /etc/skel/.profile", "M - /root/chmod",
+    "A o /root/fifo",          "D d /root/gone",         "M - /root/grows",
+    "M l /root/link",          "A d /root/new",          "A d /root/new/deep",
+    "A - /root/new/deep/file", "A - /root/not\377utf",   "A - /root/swapped/new",
+    "D - /root/swapped/old",   "M - /root/touched",      "M d /root/type",
+    "A - /root/type/file",     "M - /usr/share/tool"};
+  auto told = compare(helper, {"newer", "older", {}, 1'000});
+  REQUIRE(told);
+  CHECK_FALSE(told->more);
+  auto sorted = lines_of(told);
+  CHECK(sorted == all);
+  CHECK(lines_of(compare(helper, {"older", "older"})).empty());
+
+  INFO("page by page");
+  std::vector<std::string> paged;
+  std::string after;
+  for (bool more = true; more;) {
+    const auto page = compare(helper, {"newer", "older", after, 3});
+    REQUIRE(page);
+    REQUIRE(page->changes.size() <= 3);
+    more = page->more;
+    REQUIRE((!more || page->changes.size() == 3));
+    for (auto& each : lines_of(page))
+      paged.push_back(std::move(each));
+    if (more)
+      after = page->changes.back().path;
+  }
+  CHECK(paged == all);
+
+  INFO("against the image");
+  const auto whole = lines_of(compare(helper, {"newer", {}, {}, 1'000}));
+  for (const auto* each : {"D - /etc/issue", "A - /root/same", "A - /usr/share/tool"})
+    CHECK(std::count(whole.begin(), whole.end(), each) == 1);
+  CHECK(std::count(whole.begin(), whole.end(), "M - /etc/passwd") == 0);
+
+  INFO("what is not there, and a sandbox that has ended");
+  CHECK(compare(helper, {"none"}).reason().code == errc::not_found);
+  CHECK(compare(helper, {"newer", "none"}).reason().code == errc::not_found);
+  CHECK(drop(node, "older"));
+  CHECK(compare(helper, {"newer", "older"}).reason().code == errc::not_found);
+  CHECK(drop(node, "newer"));
+  helper.destroy();
+  CHECK(compare(helper, {"newer"}).reason().code == errc::sandbox_not_running);
+}
+
 TEST_CASE("the engine has snapshots as its contract says", "[runtime][snapshots]") {
   live_node node;
   std::vector<std::unique_ptr<live_sandbox>> all;

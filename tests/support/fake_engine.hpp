@@ -3,6 +3,7 @@
 #include "runtime/engine.hpp"
 
 #include <algorithm>
+#include <deque>
 #include <map>
 #include <memory>
 #include <set>
@@ -271,9 +272,23 @@ public:
       else if (!snapshots->insert(name).second)
         tell(error{errc::already_exists, "there is such a snapshot"});
       else
-        tell(runtime::disk_snapshot{4096, std::chrono::milliseconds{1}});
+        tell(runtime::disk_snapshot{.bytes = 4096, .stood_still = std::chrono::milliseconds{1}});
     }
   }
+  /// Answers with `changes`, of which nothing is another page's.
+  void compare_disks(const runtime::compare_request& wanted,
+                     std::function<void(result<disk_changes>)> tell) override {
+    compared.push_back(wanted);
+    for (const auto& each : {wanted.newer, wanted.older})
+      if (!each.empty() && !snapshots->contains(each))
+        return tell(error{errc::not_found, "what the snapshot had is not there"});
+    if (over)
+      return tell(error{errc::sandbox_not_running, "it has ended"});
+    tell(changes);
+  }
+  std::vector<runtime::compare_request> compared;
+  disk_changes changes;
+
   void name_user(const runtime::user_account& who,
                  std::function<void(result<void>)> on_named) override {
     accounts.push_back(who);
@@ -500,7 +515,7 @@ public:
   std::map<std::string, std::shared_ptr<fake_sandbox>> left; ///< By an earlier server.
   std::vector<creation> adoptions;
   std::vector<std::string> disowned;
-  std::vector<creation> creations;
+  std::deque<creation> creations; ///< One may bring about the next.
   bool ready_at_once = true;
   bool holds_names = false; ///< As hold_name of each that is created.
 };

@@ -1,0 +1,46 @@
+#pragma once
+
+#include "actors/image_catalogue.hpp"
+#include "runtime/engine.hpp"
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+
+namespace insula::actors::snapshots {
+
+/// Sandboxes of the node's own, without a network, that look at disks: what a sandbox has written
+/// is read in a sandbox alone, and under its limits. Each is made for one job, and has no name, so
+/// that none outlives its server.
+///
+/// Threads: any. Owner: kept by whoever asks, until it has answered; the engine outlives it.
+class disk_helpers : public std::enable_shared_from_this<disk_helpers> {
+public:
+  explicit disk_helpers(runtime::engine& of)
+      : engine_(of) {}
+
+  using changes_function = std::function<void(const result<disk_changes>&)>;
+
+  /// Two snapshots over that image. `tell` is called once, on a thread of the engine's or, of what
+  /// is refused, before this returns. Errors: those of engine::create() and
+  /// sandbox::compare_disks(); limit_reached, as many wait as may.
+  void compare(shared_image image, const runtime::compare_request& wanted, changes_function tell);
+
+private:
+  struct job {
+    shared_image image;
+    runtime::compare_request wanted;
+    changes_function tell;
+  };
+  void begin(const std::shared_ptr<job>& what);
+  void one_less();
+
+  runtime::engine& engine_;
+  std::mutex guard_; ///< For what follows.
+  std::deque<std::shared_ptr<job>> waiting_;
+  std::size_t running_ = 0;
+};
+
+} // namespace insula::actors::snapshots
