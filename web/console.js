@@ -10,9 +10,10 @@ const images = new ImageTable(part('images'), part('image-rows'), part('image'))
 let terminal;
 let network;
 let runs;
+let snapshots;
 
 function show(view) {
-  for (const each of ['sign-in-view', 'list-view', 'terminal-view', 'network-view', 'runs-view']) part(each).hidden = each !== view;
+  for (const each of ['sign-in-view', 'list-view', 'terminal-view', 'network-view', 'runs-view', 'snapshots-view']) part(each).hidden = each !== view;
   part('bar').hidden = view !== 'list-view';
 }
 
@@ -86,17 +87,20 @@ part('sign-out').addEventListener('click', ({ target }) =>
 let timer;
 let pages = 1; // So many of each node are shown.
 let newest = 0; // An answer that was overtaken is not shown.
+let in_cluster = false;
 
 /// Looks once. What the node says about a sandbox is told to those who ask for it: of the one with `id`, however far down it is.
 async function look(id) {
   const mine = ++newest;
   const [said, images_here] = await Promise.all([look_everywhere({ pages, id }), node.images()]);
   part('sign-out').hidden = !said.key;
+  in_cluster = Boolean(said.cluster);
   went_well();
   if (mine !== newest) return said;
   list.show(said, {
     open: (id) => go_to(id),
     runs: (id) => (location.hash = `#runs/${id}`),
+    keep: (id) => (location.hash = `#snapshots/${id}`),
     reach: (id) => (location.hash = `#network/${id}`),
     remove,
   });
@@ -168,19 +172,25 @@ part('pull').addEventListener('submit', (event) => {
   });
 });
 
-function remove(id) {
+/// Asks before what cannot be undone. `text`: what is about to happen, around the id that it happens to.
+function confirm_first({ title, text: [before, id, after], no, yes }, then) {
   const dialog = part('confirm');
-  part('confirm-id').textContent = id;
-  dialog.returnValue = 'keep';
-  dialog.onclose = () => {
-    if (dialog.returnValue !== 'delete') return;
+  const texts = { title, before, id, after, no, yes };
+  for (const [name, text] of Object.entries(texts)) part(`confirm-${name}`).textContent = text;
+  dialog.returnValue = 'no';
+  dialog.onclose = () => dialog.returnValue === 'yes' && then();
+  dialog.showModal();
+}
+
+function remove(id) {
+  const words = { title: 'Delete this sandbox?', text: ['Everything that runs in ', id, ' ends, and its files are gone.'], no: 'Keep it', yes: 'Delete' };
+  confirm_first(words, () => {
     part('create').focus(); // Its own button goes with it.
     act(part('create'), async () => {
       await node.remove(id);
       await look();
     }).then(() => part('create').focus());
-  };
-  dialog.showModal();
+  });
 }
 
 part('alert-close').addEventListener('click', () => complain(''));
@@ -282,13 +292,41 @@ function open_runs(id) {
   part('runs-leave').focus();
 }
 
-/// What a sandbox may reach, and its runs.
+// ---- Its snapshots
+
+const snapshots_in_address = (hash) => /^#snapshots\/(.+)$/.exec(hash)?.[1];
+
+function open_snapshots(id) {
+  close_terminal();
+  complain('');
+  show('snapshots-view');
+  document.title = `Snapshots of ${id} \u2013 Insula`;
+  part('snapshots-title').textContent = id;
+  const named = {
+    refused: 'snapshots-refused', making: 'snapshots-making', taking: 'taking', take: 'take', forking: 'forking', fork: 'fork',
+    state: 'snapshots-state', made: 'snapshots-made', list: 'snapshots-list', none: 'no-snapshots', table: 'snapshots', rows: 'snapshot-rows',
+    more: 'more-snapshots', tree: 'tree-section', picture: 'tree', left_out: 'tree-left-out', details: 'snapshot', chosen_title: 'snapshot-title',
+    figures: 'snapshot-figures', why: 'snapshot-why', begin: 'snapshot-begin', roll_back: 'snapshot-roll-back', remove: 'snapshot-remove',
+  };
+  const parts = Object.fromEntries(Object.entries(named).map(([name, where]) => [name, part(where)]));
+  const keeps_none = in_cluster ? 'it is in a cluster' : undefined;
+  const act_anew = (button, what) => {
+    complain('');
+    return act(button, what);
+  };
+  snapshots = new SnapshotsView(parts, id, { act: act_anew, confirm: confirm_first, failed: tell_failure, went_well, keeps_none });
+  part('snapshots-leave').focus();
+}
+
+/// What a sandbox may reach, its runs, and its snapshots.
 function close_details() {
   network?.close();
   runs?.close();
-  network = runs = undefined;
+  snapshots?.close();
+  network = runs = snapshots = undefined;
 }
 
+part('snapshots-leave').addEventListener('click', () => (location.hash = ''));
 part('runs-leave').addEventListener('click', () => (location.hash = ''));
 part('network-leave').addEventListener('click', () => (location.hash = ''));
 part('leave').addEventListener('click', () => (location.hash = ''));
@@ -312,11 +350,13 @@ function follow_address() {
   const id = terminal_in(location.hash);
   const reached = network_in(location.hash);
   const of_runs = runs_in(location.hash);
-  const left = part(network ? 'network-title' : runs ? 'runs-title' : 'terminal-title').textContent;
+  const of_snapshots = snapshots_in_address(location.hash);
+  const left = part(network ? 'network-title' : runs ? 'runs-title' : snapshots ? 'snapshots-title' : 'terminal-title').textContent;
   close_details();
   if (id && is_sandbox_id(id)) return open_terminal(id);
   if (reached && is_sandbox_id(reached)) return open_network(reached);
   if (of_runs && is_sandbox_id(of_runs)) return open_runs(of_runs);
+  if (of_snapshots && is_sandbox_id(of_snapshots)) return open_snapshots(of_snapshots);
   close_terminal();
   show('list-view');
   keep_looking().then(() => list.focus(left));

@@ -1,7 +1,7 @@
 // The rows of the list. One that stays is changed in place, so that the focus does not move.
 
 class SandboxRow {
-  constructor(id, { open, runs, reach, remove }) {
+  constructor(id, { open, runs, keep, reach, remove }) {
     this.element = document.createElement('tr');
     this.element.setAttribute('role', 'row');
     this.element.dataset.id = id;
@@ -25,11 +25,13 @@ class SandboxRow {
         this.cells[name].append(line);
       }
     this.set('Id', id);
+    this.texts.Id.title = id; // It may be cut.
     this.cells.Actions.className = 'actions';
     this.runs = this.button('Runs', `Runs of ${id}`, runs);
     this.cells.Actions.append(
       this.button('Terminal', `Terminal in ${id}`, open),
       this.runs,
+      this.button('Snapshots', `Snapshots of ${id}`, keep),
       this.button('Network', `Network of ${id}`, reach),
       this.button('Delete', `Delete ${id}`, remove),
     );
@@ -107,7 +109,7 @@ class SandboxList {
       let row = this.rows.get(status.id);
       if (!row) {
         const { id } = status;
-        row = new SandboxRow(id, { open: () => acts.open(id), runs: () => acts.runs(id), reach: () => acts.reach(id), remove: () => acts.remove(id) });
+        row = new SandboxRow(id, { open: () => acts.open(id), runs: () => acts.runs(id), keep: () => acts.keep(id), reach: () => acts.reach(id), remove: () => acts.remove(id) });
         this.rows.set(id, row);
       }
       row.show(status);

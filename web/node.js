@@ -22,6 +22,9 @@ async function ask(method, path, { body, headers, patience_ms = 20_000 } = {}) {
 
 const is_sandbox_id = (text) => /^[a-z2-7]{1,128}$/.test(text);
 
+const disk_patience_ms = 200_000; // The node's own patience with a disk ends before.
+const page_text = (limit, cursor) => String(new URLSearchParams({ limit, ...(cursor ? { cursor } : {}) }));
+
 const node = {
   list: (after) => ask('GET', `/console/sandboxes${after ? `?after=${after}` : ''}`),
   list_of: (name, patience_ms, after) =>
@@ -36,6 +39,17 @@ const node = {
   pull: (reference) => ask('POST', '/v1/images/pull', { body: JSON.stringify({ reference }), patience_ms: 40_000 }),
   start: (id) => ask('GET', `/v1/sandbox/${id}/running`, { patience_ms: 60_000 }),
   remove: (id) => ask('DELETE', `/v1/sandbox/${id}`, { patience_ms: 60_000 }),
+  /// What it is. Nothing is started.
+  describe: (id) => ask('GET', `/v1/sandbox/${id}`),
+  snapshots: (id, limit, after) => ask('GET', `/v1/sandbox/${id}/snapshots?${page_text(limit, after)}`),
+  snapshot: (id) => ask('GET', `/v1/snapshot/${id}`),
+  snapshot_tree: (id, limit, after) => ask('GET', `/v1/snapshot/${id}/tree?${page_text(limit, after)}`),
+  /// `name`: may be empty.
+  take_snapshot: (id, name) => ask('POST', `/v1/sandbox/${id}/snapshot`, { body: JSON.stringify(name ? { name } : {}), patience_ms: disk_patience_ms }),
+  fork: (id, count) => ask('POST', `/v1/sandbox/${id}/fork`, { body: JSON.stringify({ count }), patience_ms: disk_patience_ms }),
+  create_from: async (snapshot) => (await ask('POST', '/v1/sandbox', { headers: { 'Insula-Snapshot': snapshot }, patience_ms: 60_000 })).id,
+  roll_back: (id, snapshot) => ask('POST', `/v1/sandbox/${id}/rollback`, { body: JSON.stringify({ snapshot }), patience_ms: disk_patience_ms }),
+  remove_snapshot: (id) => ask('DELETE', `/v1/snapshot/${id}`, { patience_ms: 40_000 }),
   network: (id) => ask('GET', `/v1/sandbox/${id}/network`),
   set_network: (id, policy) => ask('PUT', `/v1/sandbox/${id}/network`, { body: JSON.stringify(policy) }),
   terminal_address: (id, { cols, rows }) =>

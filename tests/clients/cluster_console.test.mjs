@@ -112,6 +112,15 @@ describe('the console of a cluster', () => {
     await row_of(other).waitFor({ state: 'detached' });
   });
 
+  test('that nodes of a cluster keep no snapshots is said, in place of buttons', limit, async () => {
+    await page.getByRole('button', { name: `Snapshots of ${id}` }).click();
+    await page.getByText('This node keeps no snapshots: it is in a cluster.').waitFor();
+    assert.deepEqual(await page.locator('#snapshots-view button:visible').evaluateAll((all) => all.map((each) => each.id)), ['snapshots-leave']);
+    assert.equal((await call('POST', `/v1/sandbox/${id}/snapshot`)).status, 403); // So it is.
+    await page.getByRole('button', { name: 'Sandboxes' }).click();
+    await row_of(id).waitFor();
+  });
+
   test('a node that does not answer is no reason to hide what it has', limit, async () => {
     const owner = await owner_of(id);
     await page.route(`**/console/nodes/${owner}/sandboxes`, (route) => route.abort());

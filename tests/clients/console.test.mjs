@@ -649,6 +649,284 @@ describe('the console', () => {
     await shows(row_of(id));
   });
 
+  describe('the snapshots of a sandbox', () => {
+    const node_of = (name) => page.getByRole('treeitem', { name });
+    const listed = (which) => page.locator(`tr[data-snapshot="${which}"]`);
+    const button = (name) => page.getByRole('button', { name, exact: true });
+    const dialog = () => page.getByRole('dialog');
+    const at = (path) => (url) => url.pathname === path;
+    const json_of = async (method, path, body) => {
+      const answer = await call(method, path, { body: body && JSON.stringify(body) });
+      assert.equal(answer.status, 200, await answer.clone().text());
+      return answer.json();
+    };
+    const snapshots = async () => (await json_of('GET', `/v1/sandbox/${id}/snapshots`)).snapshots;
+    const note_of = async (which) => (await call('GET', `/v1/sandbox/${which}/file/workspace/note`)).text();
+    const write_note = async (text) => assert.equal((await call('PUT', `/v1/sandbox/${id}/file/workspace/note`, { body: text })).status, 200);
+    const made = () => page.locator('#snapshots-made a').evaluateAll((all) => all.map((each) => each.textContent));
+    const others = [];
+    let before, later;
+
+    test('a snapshot is taken while the sandbox runs, and is listed', limit, async () => {
+      await write_note('first');
+      await button(`Snapshots of ${id}`).click();
+      assert.equal(new URL(page.url()).hash, `#snapshots/${id}`);
+      await shows(page.getByText('It has none yet.'));
+      assert.equal(await page.getByRole('tree').count(), 0);
+      await page.getByLabel('Name, if it is to have one').fill('before');
+      await button('Snapshot').click();
+      await shows(page.getByText('before was taken.'));
+      before = (await snapshots())[0].id;
+      await listed(before).waitFor();
+      await write_note('second');
+      await page.getByLabel('Name, if it is to have one').focus();
+      await page.keyboard.press('Enter');
+      await page.getByRole('status').filter({ hasText: /^[a-z2-7]{26} was taken\.$/ }).waitFor();
+      const [newest, oldest] = await snapshots();
+      later = newest.id;
+      assert.deepEqual([oldest.name, oldest.id, newest.parent], ['before', before, before]);
+      await listed(later).waitFor();
+      const cells = Object.fromEntries(await listed(before).locator('td').evaluateAll((all) => all.map((each) => [each.dataset.label, each.textContent])));
+      assert.equal(cells.Name, `before${before}`);
+      assert.deepEqual([cells.State, cells.Kind], ['created', 'manual']);
+      assert.match(cells.Size, /^[\d.]+ (B|KiB|MiB|GiB)$|^\u2013$/);
+      assert.match(cells.Taken, /\d/);
+    });
+
+    test('a click on one in the tree shows what it is, and so does Enter', limit, async () => {
+      await node_of(/^before, /).click();
+      await shows(page.getByRole('heading', { name: 'before' }));
+      assert.equal(await node_of(/^before, /).getAttribute('aria-selected'), 'true');
+      const figures = () => page.locator('#snapshot-figures > div').evaluateAll((all) => Object.fromEntries(all.map(({ children: [name, value] }) => [name.textContent, value.textContent])));
+      const told = await figures();
+      assert.deepEqual([told.Id, told.State, told['Disk of']], [before, 'created', id]);
+      assert.equal(await page.locator('#tree .lines path').count(), 1); // From one to the other.
+      await page.keyboard.press('ArrowDown');
+      assert.equal(await page.evaluate(() => document.activeElement.dataset.id), later);
+      assert.notEqual(await page.evaluate(() => getComputedStyle(document.activeElement.querySelector('.ground')).stroke), 'none');
+      assert.equal(await node_of(/^before, /).getAttribute('aria-selected'), 'true');
+      await page.keyboard.press('Enter');
+      await shows(page.getByRole('heading', { name: later }));
+      assert.equal((await figures())['Comes from'], before);
+      assert.equal(await page.getByRole('treeitem', { selected: true }).getAttribute('data-id'), later);
+      await page.keyboard.press('ArrowLeft'); // To where it comes from.
+      assert.equal(await page.evaluate(() => document.activeElement.dataset.id), before);
+      // A look that changes nothing leaves the focus where it is.
+      await page.waitForResponse((answer) => new URL(answer.url()).pathname.endsWith('/tree'));
+      await page.waitForResponse((answer) => new URL(answer.url()).pathname.endsWith('/tree'));
+      assert.equal(await page.evaluate(() => document.activeElement.dataset.id), before);
+    });
+
+    test('sandboxes are forked, and one is made from a snapshot in the tree', limit, async () => {
+      await page.getByLabel('Sandboxes to make').fill('2');
+      await button('Fork').click();
+      await shows(page.getByText('2 sandboxes were made:'));
+      others.push(...(await made()));
+      assert.equal(others.length, 2);
+      for (const each of others) assert.equal(await note_of(each), 'second');
+      await node_of(/^before, /).click();
+      await button('New sandbox from it').click();
+      await shows(page.getByText('1 sandbox was made:'));
+      const [from] = await made();
+      others.push(from);
+      assert.equal(await note_of(from), 'first');
+      assert.equal((await json_of('GET', `/v1/sandbox/${from}`)).snapshot, before);
+      await page.locator('#snapshot-figures > div').filter({ hasText: /^Sandboxes that began with it1$/ }).waitFor();
+      await picture('console-snapshots');
+      await page.getByRole('link', { name: `Terminal in ${from}` }).click();
+      await connected();
+      await type_line(page, 'clear; cat /workspace/note; echo');
+      await until_shown(page, /^first$/m);
+    });
+
+    test('the tree of a sandbox that began with a snapshot shows where, and that it goes back to no other one', limit, async () => {
+      const from = others[2];
+      await page.evaluate((address) => (location.hash = address), `#snapshots/${from}`);
+      await shows(page.getByText('It has none yet.'));
+      await node_of(/^before, the sandbox begins here, /).click();
+      await shows(button('Roll back to it'));
+      await node_of(new RegExp(`^${later}, `)).click();
+      await shows(page.getByText(`It is of the disk of ${id}: this sandbox cannot go back to it.`));
+      await button('Roll back to it').waitFor({ state: 'hidden' });
+      await shows(button('New sandbox from it'));
+      await page.goBack();
+      await shows(page.locator('#terminal-view'));
+      await page.goBack();
+      await listed(before).waitFor();
+    });
+
+    test('a sandbox is rolled back once that is confirmed', limit, async () => {
+      await button('Roll back to before').click();
+      await shows(dialog());
+      assert.equal(await focused(), 'Leave it as it is');
+      assert.ok((await dialog().textContent()).includes(`Everything that runs in ${id} ends`));
+      await picture('console-roll-back');
+      await page.keyboard.press('Escape');
+      await dialog().waitFor({ state: 'hidden' });
+      assert.equal(await focused(), 'Roll back to before');
+      assert.equal(await note_of(id), 'second');
+      await node_of(/^before, /).click();
+      await button('Roll back to it').click();
+      await dialog().getByRole('button', { name: 'Roll back' }).click();
+      await shows(page.getByText('The sandbox was rolled back to before.'));
+      assert.equal(await note_of(id), 'first');
+      await node_of(/^before, the sandbox begins here, /).waitFor();
+      await listed(before).getByText('the sandbox begins here').waitFor();
+    });
+
+    test('a snapshot is deleted once that is confirmed, and stays in the tree as one', limit, async () => {
+      await write_note('third');
+      await page.getByLabel('Name, if it is to have one').fill('after');
+      await button('Snapshot').click();
+      await shows(page.getByText('after was taken.'));
+      await node_of(/^after, /).waitFor();
+      assert.equal(await page.locator('#tree .lines path').count(), 2); // Two come from the first one.
+      await button(`Delete ${later}`).click();
+      assert.equal(await focused(), 'Keep it');
+      await page.keyboard.press('Enter');
+      await dialog().waitFor({ state: 'hidden' });
+      assert.equal((await snapshots()).length, 3);
+      await button(`Delete ${later}`).click();
+      await dialog().getByRole('button', { name: 'Delete' }).click();
+      await listed(later).waitFor({ state: 'detached' });
+      await shows(page.getByText(`${later} was deleted.`));
+      assert.equal((await snapshots()).length, 2);
+      const gone = node_of(new RegExp(`^${later}, deleted, `));
+      await gone.waitFor();
+      await page.waitForFunction((which) => document.activeElement?.dataset.id === which, later); // Its button has gone.
+      await page.keyboard.press('Enter');
+      await shows(page.getByText('It was deleted: no sandbox can begin with it.'));
+      for (const name of ['New sandbox from it', 'Roll back to it', 'Delete']) assert.equal(await button(name).count(), 0);
+      const shape = (which) => which.locator('.point').evaluate((each) => getComputedStyle(each).strokeDasharray);
+      assert.notEqual(await shape(gone), await shape(node_of(/^after, /)));
+
+      await node_of(/^after, /).click();
+      await button('Delete').click();
+      await dialog().getByRole('button', { name: 'Delete' }).click();
+      await shows(page.getByText('after was deleted.'));
+      await node_of(/^after, deleted, /).waitFor();
+    });
+
+    test('what goes wrong with a snapshot is said', limit, async () => {
+      await node_of(/^before, /).click();
+      const taking = at(`/v1/sandbox/${id}/snapshot`);
+      await page.route(taking, (route) => route.fulfill({ status: 507, json: { error: 'the disk is full', code: 'insufficient_storage' } }));
+      await button('Snapshot').click();
+      await shows(page.getByRole('alert').getByText('the disk is full'));
+      await page.unroute(taking);
+      await button('Dismiss').click();
+
+      const name = 'n'.repeat(256);
+      await page.getByLabel('Name, if it is to have one').fill(name.replaceAll('n', '\u00fc')); // More bytes than letters.
+      await button('Snapshot').click();
+      await shows(page.getByRole('alert'));
+      assert.match(await page.getByRole('alert').textContent(), /name/);
+      await page.getByLabel('Name, if it is to have one').fill('');
+      await button('Dismiss').click();
+
+      const tree = at(`/v1/snapshot/${before}/tree`);
+      for (const answer of [[], { snapshots: [{ id: before, state: 7 }] }]) {
+        await page.route(tree, (route) => route.fulfill({ json: answer }));
+        await shows(page.getByRole('alert').getByText('is none that this page understands. Trying again'));
+        await page.unroute(tree);
+        await page.getByRole('alert').getByText('understands').waitFor({ state: 'hidden' });
+      }
+      // What comes from itself, from what is not there, or twice is drawn all the same.
+      const [one] = await snapshots();
+      const wrong = [{ ...one, parent: one.id }, { ...one, id: 'b', parent: 'c' }, { ...one, id: 'c', parent: 'b' }, { ...one, id: 'd', parent: 'e' }, { ...one, id: 'd' }];
+      await page.route(tree, (route) => route.fulfill({ json: { snapshots: wrong } }));
+      await page.locator('#tree [data-id="d"]').waitFor();
+      assert.equal(await page.getByRole('treeitem').count(), 4);
+      await page.unroute(tree);
+      await page.locator('#tree [data-id="d"]').waitFor({ state: 'detached' });
+    });
+
+    test('of a large tree so many are drawn, and how many are left out is said', limit, async () => {
+      const hostile = '<img src=x onerror="window.smuggled = true">';
+      const [one] = await snapshots();
+      const of = (number) => ({
+        ...one, id: number === 0 ? before : `s${'abcdefghij'[number % 10]}${'klmnopqrst'[Math.floor(number / 10) % 10]}${'uvwxyz'[Math.floor(number / 100)]}`, name: hostile,
+        root: before, parent: number === 0 ? undefined : before, created_ms: one.created_ms + number, state: number % 3 === 0 ? 'failed' : 'created',
+      });
+      const all = Array.from({ length: 256 }, (_, number) => of(number));
+      const tree = at(`/v1/snapshot/${before}/tree`);
+      const asked = [];
+      await page.route(tree, (route) => {
+        asked.push(new URL(route.request().url()).searchParams.get('cursor'));
+        return route.fulfill({ json: { snapshots: asked.at(-1) === null ? all : all.slice(1).map((each) => ({ ...each, id: `t${each.id}` })), cursor: 'more' } });
+      });
+      await shows(page.getByText(/^200 of 511 are drawn: .* 311 are left out\. Of this tree, the 511 oldest were read\./));
+      assert.equal(await page.getByRole('treeitem').count(), 200);
+      assert.deepEqual(asked.slice(0, 2), [null, 'more']);
+      assert.equal(await page.locator('#tree .base').getAttribute('data-id'), before); // It is drawn, as old as it is.
+      assert.equal(await page.locator('#snapshots-view img').count(), 0);
+      assert.equal(await page.evaluate(() => window.smuggled), undefined);
+      await page.unroute(tree);
+      await page.locator('#tree-left-out').waitFor({ state: 'hidden' });
+    });
+
+    test('they are good to look at, in light and dark and on a phone', limit, async () => {
+      const [one] = await snapshots();
+      const ids = [before, 'ba', 'bb', 'bc', 'bd', 'be', 'bf', 'bg'];
+      const parents = [undefined, before, 'ba', 'ba', 'bb', 'bc', before, 'bf'];
+      const names = ['before', 'with Node 22', 'tests green', 'other parser', '', 'faster', 'attempt 2', 'attempt 2, again'];
+      const states = ['created', 'created', 'created', 'deleted', 'created', 'failed', 'created', 'created'];
+      const all = ids.map((which, n) => ({ ...one, id: which, root: before, parent: parents[n], name: names[n], state: states[n], created_ms: one.created_ms + n * 60_000 }));
+      const tree = at(`/v1/snapshot/${before}/tree`);
+      await page.route(tree, (route) => route.fulfill({ json: { snapshots: all } }));
+      await node_of(/^attempt 2, again, /).waitFor();
+      await node_of(/^before, /).click();
+      const wide = { width: 1180, height: 780 };
+      for (const [look, size, colorScheme] of [['light', wide, 'light'], ['dark', wide, 'dark'], ['phone', { width: 390, height: 1400 }, 'dark']]) {
+        await page.emulateMedia({ colorScheme });
+        await page.setViewportSize(size);
+        assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth), look);
+        for (const each of await page.locator('#snapshots-view button:visible').all()) {
+          const { x, width } = await each.boundingBox();
+          assert.ok(x >= 0 && x + width <= size.width, look);
+        }
+        const [text, ground] = await page.locator('#tree .name').first().evaluate((each) => [getComputedStyle(each).fill, getComputedStyle(document.documentElement).backgroundColor]);
+        assert.notEqual(text, ground);
+        await picture(`console-tree-${look}`);
+      }
+      await page.emulateMedia({ colorScheme: 'light' });
+      await page.setViewportSize({ width: 1180, height: 720 });
+      await page.unroute(tree);
+      await page.locator('#tree [data-id="bg"]').waitFor({ state: 'detached' });
+    });
+
+    test('a node that keeps none says so in words, in place of buttons', limit, async () => {
+      const taking = at(`/v1/sandbox/${id}/snapshot`);
+      const why = 'snapshots of disks are kept by a node that is in no cluster';
+      await page.route(taking, (route) => route.fulfill({ status: 403, json: { error: why, code: 'forbidden' } }));
+      await button('Snapshot').click();
+      await shows(page.getByText(`This node keeps no snapshots: ${why}.`));
+      assert.equal(await page.getByRole('tree').count(), 0);
+      assert.deepEqual(await page.locator('#snapshots-view button:visible').evaluateAll((all) => all.map((each) => each.id)), ['snapshots-leave']);
+      assert.equal(await page.getByRole('alert').isVisible(), false);
+      await page.unroute(taking);
+    });
+
+    test('of a sandbox that is gone the snapshots are still there, and a look starts nothing', limit, async () => {
+      const from = others[2];
+      await json_of('POST', `/v1/sandbox/${from}/snapshot`, { name: 'left' });
+      for (const each of others) assert.equal((await call('DELETE', `/v1/sandbox/${each}`)).status, 204);
+      await page.goto(`${wire.url}/#snapshots/${from}`);
+      await page.reload();
+      await shows(page.getByText('There is no such sandbox. Its snapshots are still here.'));
+      await button('left').click();
+      await shows(page.getByRole('heading', { name: 'left' }));
+      for (const name of ['Snapshot', 'Fork', 'Roll back to it', 'Roll back to left']) assert.equal(await button(name).count(), 0);
+      await button('Delete').click();
+      await dialog().getByRole('button', { name: 'Delete' }).click();
+      await shows(page.getByText('left was deleted.'));
+      await page.getByRole('button', { name: 'Sandboxes' }).click();
+      await shows(row_of(id));
+      for (const each of others) await row_of(each).waitFor({ state: 'detached' });
+      assert.deepEqual(await rows(), [id]);
+    });
+  });
+
   test('the keyboard is enough', limit, async () => {
     await tab_to('New sandbox');
     assert.notEqual(await page.evaluate(() => getComputedStyle(document.activeElement).outlineStyle), 'none');
