@@ -4,6 +4,7 @@
 #include "http/opensandbox/access.hpp"
 #include "http/opensandbox/commands.hpp"
 #include "http/opensandbox/execd.hpp"
+#include "http/opensandbox/fork_table.hpp"
 
 #include <string_view>
 #include <utility>
@@ -54,10 +55,11 @@ route no_port_route(verb method, const std::string& pattern) {
 }
 
 /// All that is there under one prefix, empty or /v1.
-std::vector<route> routes_below(const std::string& prefix, const shared_services& with) {
+std::vector<route> routes_below(const std::string& prefix, const shared_services& with,
+                                const std::shared_ptr<fork_table>& forks) {
   const auto proxy = prefix + "/sandboxes/:id/proxy/";
   auto table = egress_routes(with, prefix);
-  for (auto& each : lifecycle_routes(with, prefix))
+  for (auto& each : lifecycle_routes(with, forks, prefix))
     table.push_back(std::move(each));
   for (auto& each : execd_routes(with, {proxy + std::to_string(execd_port), {}}))
     table.push_back(std::move(each));
@@ -78,7 +80,7 @@ public:
   bool claims(std::string_view path) const override {
     if (path.starts_with("/v1/"))
       path.remove_prefix(3);
-    for (const std::string_view root : {"/sandboxes", "/snapshots"})
+    for (const std::string_view root : {"/sandboxes", "/snapshots", "/forks"})
       if (path.starts_with(root) && (path.size() == root.size() || path[root.size()] == '/'))
         return true;
     return false;
@@ -99,8 +101,8 @@ public:
   using opensandbox_words::opensandbox_words;
 
   std::vector<route> routes() const override {
-    auto table = routes_below("/v1", with_);
-    for (auto& each : routes_below("", with_)) {
+    auto table = routes_below("/v1", with_, forks_);
+    for (auto& each : routes_below("", with_, forks_)) {
       each.document = {}; // It is listed once.
       table.push_back(std::move(each));
     }
@@ -110,6 +112,9 @@ public:
   std::string_view document_parts() const override {
     return {insula_opensandbox_document_begin, insula_opensandbox_document_end};
   }
+
+private:
+  const std::shared_ptr<fork_table> forks_ = std::make_shared<fork_table>();
 };
 
 class execd_api final : public opensandbox_words {

@@ -14,6 +14,8 @@ namespace insula::http::opensandbox {
 
 using shared_services = std::shared_ptr<const services>;
 
+class fork_table;
+
 /// Where clients look for execd in a sandbox.
 inline constexpr std::uint16_t execd_port = 44772;
 /// And for what the sandbox may reach.
@@ -27,7 +29,9 @@ std::shared_ptr<const public_api> make_api(shared_services with);
 std::shared_ptr<const public_api> make_execd_api(shared_services with, std::string id);
 
 /// Below `prefix`, which is empty or /v1.
-std::vector<route> lifecycle_routes(const shared_services& with, const std::string& prefix);
+std::vector<route> lifecycle_routes(const shared_services& with,
+                                    const std::shared_ptr<fork_table>& forks,
+                                    const std::string& prefix);
 std::vector<route> egress_routes(const shared_services& with, const std::string& prefix);
 
 /// 404, in the words of these clients: their libraries look for a code and a message in JSON.

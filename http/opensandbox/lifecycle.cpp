@@ -91,6 +91,29 @@ response failed(const std::string& id, const error& why) {
   }
 }
 
+void run_entrypoint(const shared_services& with, const std::string& id,
+                    const std::vector<std::string>& words, const request_context& context,
+                    bool once) {
+  static const std::vector<std::string> idle{"tail", "-f", "/dev/null"};
+  if (words == idle || std::any_of(words.begin(), words.end(), [](const auto& each) {
+        return each.find('\0') != std::string::npos;
+      }))
+    return;
+  exec_request command;
+  command.command_line = command_line(words);
+  command.posix_line = posix_command_line(words);
+  command.only_if_there = true;
+  command.rules = {true, true};
+  command.context = context;
+  if (once)
+    command.idempotency = {"entrypoint", "entrypoint"};
+  ask_sandbox<exec_request, process_actor>(
+    *with, {with->directory, id, std::move(command), [](const process_actor&) {},
+            [id](question_stage, const error& why) {
+              log::warning("opensandbox.no_entrypoint", {{"id", id}, {"why", why.message}});
+            }});
+}
+
 std::optional<refusal> read_page(std::string_view query, page_wanted& into) {
   for (const auto& [name, number, most] :
        {std::tuple{"page", &into.page, std::uint64_t{1'000'000'000}},
@@ -130,28 +153,6 @@ void look(const shared_services& with, const std::string& id, const reply& to,
 }
 
 // ---- Making one
-
-/// What the client has it run, unless that does nothing. It is none of create's business how it
-/// ends; its end can be asked for by no id.
-void run_entrypoint(const shared_services& with, const std::string& id,
-                    const std::vector<std::string>& words, const request_context& context) {
-  static const std::vector<std::string> idle{"tail", "-f", "/dev/null"};
-  if (words == idle || std::any_of(words.begin(), words.end(), [](const auto& each) {
-        return each.find('\0') != std::string::npos;
-      }))
-    return;
-  exec_request command;
-  command.command_line = command_line(words);
-  command.posix_line = posix_command_line(words);
-  command.only_if_there = true;
-  command.rules = {true, true};
-  command.context = context;
-  ask_sandbox<exec_request, process_actor>(
-    *with, {with->directory, id, std::move(command), [](const process_actor&) {},
-            [id](question_stage, const error& why) {
-              log::warning("opensandbox.no_entrypoint", {{"id", id}, {"why", why.message}});
-            }});
-}
 
 /// The names of this node's images that are what a client means by `uri`: its last part, with the
 /// tag behind a hyphen. No tag is the tag `latest`, and needs none. A digest has no name.
@@ -532,7 +533,9 @@ response too_large(std::uint64_t, std::uint64_t limit) {
 
 } // namespace
 
-std::vector<route> lifecycle_routes(const shared_services& with, const std::string& prefix) {
+std::vector<route> lifecycle_routes(const shared_services& with,
+                                    const std::shared_ptr<fork_table>& forks,
+                                    const std::string& prefix) {
   std::vector<route> table;
   const auto add = [&](verb method, std::string_view path, body_use body, lifecycle_handler what,
                        operation document) {
@@ -545,7 +548,9 @@ std::vector<route> lifecycle_routes(const shared_services& with, const std::stri
                          plan.refusal = not_found(asked.id());
                        else
                          plan.answer = [with, what,
-                                        asked = lifecycle_call{asked, asked.field("Host")}](
+                                        asked =
+                                          lifecycle_call{asked, asked.field("Host"),
+                                                         asked.field_if_any("Idempotency-Key")}](
                                          const std::string& body_text, const reply& to) {
                            what(with, asked, body_text, to);
                          };
@@ -629,6 +634,7 @@ std::vector<route> lifecycle_routes(const shared_services& with, const std::stri
        .parameters = {{"use_server_proxy", "query", "Taken, and the answer is the same."}},
        .answers = {{"200", "The address.", json_type, "OpenSandboxEndpoint"}, bad, malformed}});
   add_snapshot_routes(add);
+  add_fork_routes(add, forks);
   add(verb::post, "/metrics/events", none,
       [](const shared_services&, const lifecycle_call&, const std::string&, const reply& to) {
         to->respond({204, {}});

@@ -18,6 +18,7 @@ inline constexpr std::string_view json_type = "application/json";
 
 struct lifecycle_call : request_path {
   std::string host; ///< What the client calls this node.
+  std::optional<std::string> idempotency_key;
 };
 
 response refused(const refusal& why);
@@ -34,11 +35,18 @@ struct page_wanted {
 /// None: the query says which one.
 std::optional<refusal> read_page(std::string_view query, page_wanted& into);
 
-using lifecycle_handler = void (*)(const shared_services&, const lifecycle_call&,
-                                   const std::string& body, const reply&);
+using lifecycle_handler = std::function<void(const shared_services&, const lifecycle_call&,
+                                             const std::string& body, const reply&)>;
 using add_lifecycle_route =
   std::function<void(verb, std::string_view path, body_use, lifecycle_handler, operation)>;
 
 void add_snapshot_routes(const add_lifecycle_route& add);
+void add_fork_routes(const add_lifecycle_route& add, const std::shared_ptr<fork_table>& forks);
+
+/// What the client has it run, unless that does nothing. It is none of the maker's business how it
+/// ends; its end can be asked for by no id. `once`: another one that was to run once has not run.
+void run_entrypoint(const shared_services& with, const std::string& id,
+                    const std::vector<std::string>& words, const request_context& context,
+                    bool once = false);
 
 } // namespace insula::http::opensandbox

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <initializer_list>
 
 namespace insula::http::opensandbox {
 
@@ -123,7 +124,10 @@ std::optional<double> read_quantity(const std::string& text) {
 }
 
 /// What is not known here limits nothing.
-std::optional<refusal> read_limits(const texts& limits, create_body& into) {
+std::optional<refusal> read_limits(const value* from, create_body& into) {
+  texts limits;
+  if (!read_texts(from, limits, true))
+    return malformed("resourceLimits must be an object of strings");
   constexpr double least_memory = 16 << 20, least_cpu = 0.01, most = 1e15;
   const auto wrong = [](const std::string& name, std::string_view why) {
     return refusal{400, "SANDBOX::INVALID_PARAMETER",
@@ -149,6 +153,83 @@ std::optional<refusal> read_limits(const texts& limits, create_body& into) {
   return std::nullopt;
 }
 
+/// `may_idle`: it need not be there, and is then one that does nothing.
+std::optional<refusal> read_entrypoint(const value* words, bool may_idle, create_body& into) {
+  if (words == nullptr && may_idle) {
+    into.notes.entrypoint = {"tail", "-f", "/dev/null"};
+    return std::nullopt;
+  }
+  if (words == nullptr || !words->IsArray() || words->Empty())
+    return malformed("entrypoint must be an array of at least one string");
+  for (const auto& each : words->GetArray()) {
+    if (!each.IsString())
+      return malformed("entrypoint must be an array of strings");
+    into.notes.entrypoint.push_back(string_of(each));
+  }
+  return std::nullopt;
+}
+
+std::optional<refusal> read_env(const value* from, create_body& into) {
+  if (!read_texts(from, into.env, true))
+    return malformed("env must be an object of strings");
+  for (const auto& [name, content] : into.env)
+    if (name.empty() || name.find_first_of(std::string_view{"=\0", 2}) != std::string::npos ||
+        content.find('\0') != std::string::npos)
+      return malformed("env has a name or value that no environment can have");
+  return std::nullopt;
+}
+
+std::optional<refusal> read_metadata(const value* from, create_body& into) {
+  into.metadata_given = from != nullptr;
+  if (!read_texts(from, into.notes.metadata, false))
+    return malformed("metadata must be an object of strings");
+  for (const auto& [key, content] : into.notes.metadata)
+    if (auto wrong = check_label(key, content))
+      return wrong;
+  return std::nullopt;
+}
+
+std::optional<refusal> read_timeout(const value* from, create_body& into) {
+  if (from == nullptr)
+    return std::nullopt;
+  if (!from->IsInt64() || from->GetInt64() < least_timeout_s)
+    return malformed("timeout must be a whole number of seconds, 60 or more");
+  if (from->GetInt64() > longest_timeout_s)
+    return refusal{400, "SANDBOX::INVALID_PARAMETER", "timeout is at most a year"};
+  into.timeout_s = from->GetInt64();
+  return std::nullopt;
+}
+
+std::optional<refusal> read_network(const value* from, create_body& into) {
+  if (from == nullptr)
+    return std::nullopt;
+  auto read = read_policy(*from);
+  if (!read)
+    return refusal{400, "SANDBOX::INVALID_PARAMETER", read.reason().message};
+  into.network = std::move(*read);
+  return std::nullopt;
+}
+
+/// None: `object` has members of these names alone.
+std::optional<refusal> check_members(const value& object,
+                                     std::initializer_list<std::string_view> known) {
+  for (const auto& each : object.GetObject())
+    if (std::find(known.begin(), known.end(), json::text_of(each.name)) == known.end())
+      return malformed("there is no member " + string_of(each.name));
+  return std::nullopt;
+}
+
+std::string_view name_of(fork_state is) {
+  switch (is) {
+    case fork_state::pending: return "Pending";
+    case fork_state::snapshotting: return "Snapshotting";
+    case fork_state::provisioning: return "Provisioning";
+    case fork_state::succeeded: return "Succeeded";
+    case fork_state::failed: return "Failed";
+  }
+  return "?";
+}
+
 } // namespace
 
 std::string text_of_notes(const sandbox_description& of) {
@@ -170,6 +251,14 @@ sandbox_notes read_notes(std::string_view text) {
   if (const auto* from = find(document, "snapshot"); from != nullptr && from->IsString())
     notes.snapshot = string_of(*from);
   read_texts(find(document, "metadata"), notes.metadata, true);
+  if (const auto* from = find(document, "fork"); from != nullptr && from->IsObject()) {
+    const auto* source = find(*from, "source");
+    const auto* request = find(*from, "request");
+    const auto* began = find(*from, "began_ms");
+    if (source != nullptr && source->IsString() && request != nullptr && request->IsString() &&
+        began != nullptr && began->IsInt64())
+      notes.fork = fork_note{string_of(*source), string_of(*request), began->GetInt64()};
+  }
   return notes;
 }
 
@@ -181,6 +270,13 @@ std::string write_notes(const sandbox_notes& notes) {
     out.member("snapshot", notes.snapshot);
   text_list(out, "entrypoint", notes.entrypoint);
   text_map(out, "metadata", notes.metadata);
+  if (const auto& from = notes.fork)
+    out.key("fork")
+      .begin_object()
+      .member("source", from->source)
+      .member("request", from->request)
+      .member("began_ms", from->began_ms)
+      .end_object();
   out.end_object();
   return out.str();
 }
@@ -219,35 +315,17 @@ std::optional<refusal> read_create_body(std::string_view body, create_body& into
       return malformed("image.uri is required");
     into.notes.image = string_of(*uri);
   }
-  const auto* words = find(document, "entrypoint");
-  if (words == nullptr && !into.notes.snapshot.empty())
-    into.notes.entrypoint = {"tail", "-f", "/dev/null"};
-  else if (words == nullptr || !words->IsArray() || words->Empty())
-    return malformed("entrypoint must be an array of at least one string");
-  else
-    for (const auto& each : words->GetArray()) {
-      if (!each.IsString())
-        return malformed("entrypoint must be an array of strings");
-      into.notes.entrypoint.push_back(string_of(each));
-    }
-  texts limits;
-  if (find(document, "resourceLimits") == nullptr ||
-      !read_texts(find(document, "resourceLimits"), limits, true))
-    return malformed("resourceLimits must be an object of strings");
-  if (auto wrong = read_limits(limits, into))
+  const bool may_idle = !into.notes.snapshot.empty();
+  if (auto wrong = read_entrypoint(find(document, "entrypoint"), may_idle, into))
     return wrong;
-  if (!read_texts(find(document, "env"), into.env, true))
-    return malformed("env must be an object of strings");
-  for (const auto& [name, content] : into.env)
-    if (name.empty() || name.find_first_of(std::string_view{"=\0", 2}) != std::string::npos ||
-        content.find('\0') != std::string::npos)
-      return malformed("env has a name or value that no environment can have");
-  into.metadata_given = find(document, "metadata") != nullptr;
-  if (!read_texts(find(document, "metadata"), into.notes.metadata, false))
-    return malformed("metadata must be an object of strings");
-  for (const auto& [key, content] : into.notes.metadata)
-    if (auto wrong = check_label(key, content))
-      return wrong;
+  if (find(document, "resourceLimits") == nullptr)
+    return malformed("resourceLimits must be an object of strings");
+  if (auto wrong = read_limits(find(document, "resourceLimits"), into))
+    return wrong;
+  if (auto wrong = read_env(find(document, "env"), into))
+    return wrong;
+  if (auto wrong = read_metadata(find(document, "metadata"), into))
+    return wrong;
   texts extensions;
   if (!read_texts(find(document, "extensions"), extensions, true))
     return malformed("extensions must be an object of strings");
@@ -257,19 +335,10 @@ std::optional<refusal> read_create_body(std::string_view body, create_body& into
       return refusal{400, "SANDBOX::INVALID_PARAMETER",
                      "extensions[\"insula.privileges\"] is none or sudo"};
   }
-  if (const auto* timeout = find(document, "timeout")) {
-    if (!timeout->IsInt64() || timeout->GetInt64() < least_timeout_s)
-      return malformed("timeout must be a whole number of seconds, 60 or more");
-    if (timeout->GetInt64() > longest_timeout_s)
-      return refusal{400, "SANDBOX::INVALID_PARAMETER", "timeout is at most a year"};
-    into.timeout_s = timeout->GetInt64();
-  }
-  if (const auto* policy = find(document, "networkPolicy")) {
-    auto read = read_policy(*policy);
-    if (!read)
-      return refusal{400, "SANDBOX::INVALID_PARAMETER", read.reason().message};
-    into.network = std::move(*read);
-  }
+  if (auto wrong = read_timeout(find(document, "timeout"), into))
+    return wrong;
+  if (auto wrong = read_network(find(document, "networkPolicy"), into))
+    return wrong;
   for (const auto* name : {"volumes", "credentialProxy", "platform"}) {
     const auto* unsupported = find(document, name);
     if (unsupported != nullptr && !(unsupported->IsArray() && unsupported->Empty()))
@@ -278,6 +347,73 @@ std::optional<refusal> read_create_body(std::string_view body, create_body& into
   if (const auto* secure = find(document, "secureAccess"); secure != nullptr && secure->IsTrue())
     return refusal{400, "SANDBOX::INVALID_PARAMETER", "secureAccess is not supported"};
   return std::nullopt;
+}
+
+std::optional<refusal> read_fork_body(std::string_view body, fork_body& into) {
+  json::document document;
+  if (!parse_object(body, document))
+    return malformed("the body must be a JSON object");
+  if (auto wrong = check_members(document, {"timeout", "overrides"}))
+    return wrong;
+  auto& with = into.with;
+  const auto* timeout = find(document, "timeout");
+  if (timeout == nullptr)
+    return malformed("timeout is required: how many seconds the fork is to be there");
+  if (auto wrong = read_timeout(timeout, with))
+    return wrong;
+  const value nothing{rapidjson::kObjectType};
+  const auto* given = json::find(document, "overrides");
+  const auto& overrides = given == nullptr ? nothing : *given;
+  if (!overrides.IsObject())
+    return malformed("overrides must be an object");
+  if (auto wrong = check_members(overrides, {"env", "resourceLimits", "resourceRequests",
+                                             "networkPolicy", "metadata", "entrypoint"}))
+    return wrong;
+  for (const auto& each : overrides.GetObject())
+    if (each.value.IsNull())
+      return malformed("overrides." + string_of(each.name) +
+                       " is null: what is the source's is left out");
+  if (find(overrides, "resourceRequests") != nullptr)
+    return refusal{409, "FORK::UNSUPPORTED_CONFIG",
+                   "resourceRequests is not supported: nothing is reserved for a sandbox"};
+  into.env = find(overrides, "env") != nullptr;
+  into.limits = find(overrides, "resourceLimits") != nullptr;
+  if (auto wrong = read_env(find(overrides, "env"), with))
+    return wrong;
+  if (auto wrong = read_limits(find(overrides, "resourceLimits"), with))
+    return wrong;
+  if (auto wrong = read_network(find(overrides, "networkPolicy"), with))
+    return wrong;
+  if (auto wrong = read_metadata(find(overrides, "metadata"), with))
+    return wrong;
+  return read_entrypoint(find(overrides, "entrypoint"), true, with);
+}
+
+std::string write_fork(const fork_operation& is) {
+  json::writer out;
+  out.begin_object().member("id", is.id).member("sourceSandboxId", is.from.source);
+  out.key("status").begin_object().member("state", name_of(is.state));
+  if (!is.reason.empty())
+    out.member("reason", is.reason);
+  if (!is.message.empty())
+    out.member("message", is.message);
+  out.end_object();
+  if (!is.snapshot.empty())
+    out.member("snapshotId", is.snapshot);
+  if (is.state == fork_state::succeeded)
+    out.member("sandboxId", is.id);
+  out.member("createdAt", iso_time(is.from.began_ms)).member("updatedAt", iso_time(is.updated_ms));
+  return out.member("cleanupPending", is.cleanup_pending).end_object().str();
+}
+
+std::optional<fork_operation> fork_of(const std::string& id, const sandbox_description& is) {
+  auto notes = read_notes(text_of_notes(is));
+  if (!is.exists || !notes.fork)
+    return std::nullopt;
+  fork_operation told{id, std::move(*notes.fork), fork_state::succeeded};
+  told.snapshot = std::move(notes.snapshot);
+  told.updated_ms = is.created_ms;
+  return told;
 }
 
 std::optional<refusal> patch_metadata(std::string_view body, texts& metadata) {

@@ -14,12 +14,20 @@
 
 namespace insula::http::opensandbox {
 
+/// How a sandbox came to be that is a fork.
+struct fork_note {
+  std::string source;        ///< Of whose disk it began with a snapshot.
+  std::string request;       ///< What was asked for, as a hash.
+  std::int64_t began_ms = 0; ///< Unix time.
+};
+
 /// This API's metadata of a sandbox.
 struct sandbox_notes {
   std::string image;                   ///< As its maker called it.
   std::vector<std::string> entrypoint; ///< What it was made to run.
   std::map<std::string, std::string> metadata = {};
   std::string snapshot = {}; ///< That its disk begins with; then `image` is empty.
+  std::optional<fork_note> fork = {};
 };
 /// This API's name among a sandbox's metadata.
 inline constexpr const char* metadata_api = "opensandbox";
@@ -48,6 +56,31 @@ struct refusal {
 };
 /// None: it is good.
 std::optional<refusal> read_create_body(std::string_view text, create_body& into);
+
+/// Body of POST …/fork. What is not given is the source's.
+struct fork_body {
+  /// The entrypoint is there in any case; of the rest what the overrides say.
+  create_body with;
+  bool env = false, limits = false; ///< They are given.
+};
+/// None: it is good.
+std::optional<refusal> read_fork_body(std::string_view text, fork_body& into);
+
+enum class fork_state : std::uint8_t { pending, snapshotting, provisioning, succeeded, failed };
+/// What a fork has come to.
+struct fork_operation {
+  std::string id;
+  fork_note from;
+  fork_state state = fork_state::pending;
+  std::string_view reason = {}; ///< Why it has failed: a literal, and a sentence.
+  std::string message = {};
+  std::string snapshot = {}; ///< Empty: there is none yet, or none any more.
+  std::int64_t updated_ms = 0;
+  bool cleanup_pending = false; ///< What it leaves has yet to go.
+};
+std::string write_fork(const fork_operation& is);
+/// That of a sandbox which is there. None: it is no fork.
+std::optional<fork_operation> fork_of(const std::string& id, const sandbox_description& is);
 
 /// Of a body that may be malformed. Empty: it names none.
 std::string image_of_create_body(std::string_view body);

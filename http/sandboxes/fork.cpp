@@ -73,6 +73,8 @@ private:
 
   void reach_source() {
     with_sandbox(wanted_.source, reach_atom::value, [this](const sandbox_actor& source) {
+      if (!wanted_.snapshot.empty())
+        return copy_definition_of(source);
       take_snapshot hidden;
       hidden.hidden = true;
       hidden.keep_ms = limits::fork_snapshot_kept.count();
@@ -102,13 +104,13 @@ private:
     is.expires_ms = with.expires_ms;
     if (with.network)
       is.network = with.network;
-    if (with.memory_bytes > 0)
+    if (with.memory_bytes > 0 || wanted_.own_limits)
       is.memory_bytes = with.memory_bytes;
-    if (with.cpu_percent > 0)
+    if (with.cpu_percent > 0 || wanted_.own_limits)
       is.cpu_percent = with.cpu_percent;
     if (with.profile)
       is.profile = with.profile;
-    is.snapshot = snapshot_;
+    is.snapshot = wanted_.snapshot.empty() ? snapshot_ : wanted_.snapshot;
     is.prompt = true; // Nobody hears of it before it runs.
     is.context = wanted_.context;
     is.context.image.clear();
@@ -169,7 +171,7 @@ private:
   const directory_actor directory_;
   fork_request wanted_;
   const std::function<void(result<void>)> done_;
-  std::string snapshot_;
+  std::string snapshot_; ///< The hidden one.
   std::vector<std::string> made_;
   std::size_t left_ = 0;
   bool lacking_ = false, over_ = false;

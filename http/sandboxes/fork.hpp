@@ -19,6 +19,10 @@ struct fork_request {
   /// source's where that is copied.
   define_sandbox with;
   bool copies_env = false; ///< The source's environment may hold secrets.
+  bool own_limits =
+    false; ///< Those of `with` count in place of the source's, also where it has none.
+  /// They begin with that one, which stays. Empty: with a hidden one of the source as it is now.
+  std::string snapshot = {};
   /// The ids are those of this very request alone: a sibling that is there was made by it before.
   bool repeats = false;
   /// Siblings that run only later are not left behind, unless the request can be repeated.

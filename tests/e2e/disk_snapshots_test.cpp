@@ -2,10 +2,10 @@
 #include "tests/e2e/node.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/metrics_text.hpp"
+#include "tests/support/planned_crash.hpp"
 
 #include <algorithm>
 #include <csignal>
-#include <cstdlib>
 #include <filesystem>
 #include <set>
 #include <sys/wait.h>
@@ -68,13 +68,6 @@ std::string said(const node& it, const std::string& box, const std::string& scri
 std::string state_of(const node& it, const std::string& snapshot) {
   return member(it.ask("GET", "/v1/snapshot/" + snapshot).body, "state");
 }
-
-/// Servers that are started while it is there kill themselves at the step.
-class planned_crash {
-public:
-  explicit planned_crash(const std::string& step) { ::setenv("INSULA_FAILPOINT", step.c_str(), 1); }
-  ~planned_crash() { ::unsetenv("INSULA_FAILPOINT"); }
-};
 
 } // namespace
 

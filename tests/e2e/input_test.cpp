@@ -1,9 +1,9 @@
 // The standard input of a command, by the bridge's extension, and over the ends of servers.
 #include "tests/e2e/node.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/planned_crash.hpp"
 
 #include <csignal>
-#include <cstdlib>
 #include <regex>
 
 using namespace insula::test;
@@ -44,13 +44,6 @@ answered write(const node& it, const std::string& key, const std::string& query 
   const bool has = std::regex_search(told.body, found, std::regex{"\"taken\":([0-9]+)"});
   return {told.status, has ? std::stoull(found[1]) : 0};
 }
-
-/// Servers that are started while it is there kill themselves at the step.
-class planned_crash {
-public:
-  explicit planned_crash(const std::string& step) { ::setenv("INSULA_FAILPOINT", step.c_str(), 1); }
-  ~planned_crash() { ::unsetenv("INSULA_FAILPOINT"); }
-};
 
 /// Lines that are all different.
 std::string many_lines(int count) {

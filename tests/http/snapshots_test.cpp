@@ -2,6 +2,7 @@
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/eventually.hpp"
 
 #include <string>
 
@@ -91,7 +92,8 @@ TEST_CASE("siblings have what their source has, and its environment if that is a
   CHECK(made.status == 200);
   CHECK(made.body == R"({"sandboxes":[{"id":"def"}]})");
   CHECK(at.heard().has("find def"));
-  CHECK(at.plays().snapshots.empty()); // Nobody needs that for forks any more.
+  // Nobody needs that for forks any more.
+  CHECK(eventually([&] { return ask(at.port(), "GET", "/v1/snapshot/snap").status == 404; }));
 }
 
 TEST_CASE("OpenSandbox's snapshots are those of the node", "[http][snapshots][opensandbox]") {
