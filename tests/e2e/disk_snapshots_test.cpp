@@ -1,5 +1,5 @@
 // Snapshots of whole disks, forks and rollback, through the real program.
-#include "tests/e2e/node.hpp"
+#include "tests/e2e/disk_requests.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/metrics_text.hpp"
 #include "tests/support/planned_crash.hpp"
@@ -17,16 +17,6 @@ namespace {
 
 constexpr auto npos = std::string::npos;
 
-/// What stands behind a member of a JSON text; empty: there is none. For texts of this API alone.
-std::string member(const std::string& json, const std::string& name) {
-  const auto key = '"' + name + "\":\"";
-  const auto at = json.find(key);
-  if (at == std::string::npos)
-    return {};
-  const auto from = at + key.size();
-  return json.substr(from, json.find('"', from) - from);
-}
-
 std::vector<std::string> members(std::string json, const std::string& name) {
   std::vector<std::string> all;
   const auto key = '"' + name + "\":\"";
@@ -39,30 +29,6 @@ std::vector<std::string> members(std::string json, const std::string& name) {
 
 std::string path_of(const std::string& box, const std::string& what) {
   return "/v1/sandbox/" + box + '/' + what;
-}
-
-/// The id of the snapshot.
-std::string take(const node& it, const std::string& box, const std::string& body = {},
-                 const std::string& fields = {}) {
-  const auto answer = it.ask("POST", path_of(box, "snapshot"), body, fields);
-  INFO(answer.body);
-  REQUIRE(answer.status == 200);
-  return member(answer.body, "id");
-}
-
-/// A sandbox that begins with a snapshot.
-std::string make_from(const node& it, const std::string& snapshot) {
-  const auto answer = it.ask("POST", "/v1/sandbox", {}, "Insula-Snapshot: " + snapshot + "\r\n");
-  INFO(answer.body);
-  REQUIRE(answer.status == 200);
-  return member(answer.body, "id");
-}
-
-std::string said(const node& it, const std::string& box, const std::string& script) {
-  const auto end = it.sh(box, script);
-  INFO(end.err);
-  CHECK(end.exit_code == 0);
-  return end.out;
 }
 
 std::string state_of(const node& it, const std::string& snapshot) {

@@ -1,0 +1,47 @@
+#pragma once
+
+#include "tests/e2e/node.hpp"
+#include "tests/support/catch.hpp"
+
+#include <string>
+
+/// Snapshots of disks, as a client asks for them.
+namespace insula::test {
+
+/// What stands behind the first member of that name in a JSON text of this API; empty: there is
+/// none.
+inline std::string member(const std::string& json, const std::string& name) {
+  const auto key = '"' + name + "\":\"";
+  const auto at = json.find(key);
+  if (at == std::string::npos)
+    return {};
+  const auto from = at + key.size();
+  return json.substr(from, json.find('"', from) - from);
+}
+
+/// The id of the snapshot.
+inline std::string take(const node& it, const std::string& box, const std::string& body = {},
+                        const std::string& fields = {}) {
+  const auto answer = it.ask("POST", "/v1/sandbox/" + box + "/snapshot", body, fields);
+  INFO(answer.body);
+  REQUIRE(answer.status == 200);
+  return member(answer.body, "id");
+}
+
+/// A sandbox that begins with a snapshot.
+inline std::string make_from(const node& it, const std::string& snapshot) {
+  const auto answer = it.ask("POST", "/v1/sandbox", {}, "Insula-Snapshot: " + snapshot + "\r\n");
+  INFO(answer.body);
+  REQUIRE(answer.status == 200);
+  return member(answer.body, "id");
+}
+
+/// What a script says that ends well.
+inline std::string said(const node& it, const std::string& box, const std::string& script) {
+  const auto end = it.sh(box, script);
+  INFO(end.err);
+  CHECK(end.exit_code == 0);
+  return end.out;
+}
+
+} // namespace insula::test
