@@ -20,7 +20,7 @@ async function ask(method, path, { body, headers, patience_ms = 20_000 } = {}) {
   throw new NodeError(said?.error ?? `The node answered with status ${answer.status}.`, answer.status);
 }
 
-const is_sandbox_id = (text) => /^[a-z2-7]{1,128}$/.test(text);
+const is_sandbox_id = (text) => typeof text === 'string' && /^[a-z2-7]{1,128}$/.test(text);
 
 const disk_patience_ms = 200_000; // The node's own patience with a disk ends before.
 const page_text = (limit, cursor) => String(new URLSearchParams({ limit, ...(cursor ? { cursor } : {}) }));

@@ -4,11 +4,16 @@ const snapshots_page = 100; // Of the list.
 const tree_pages = 2; // Of a tree, with as many as a page may have. What follows is not read.
 const tree_page = 256;
 
-/// Of a page of them. An answer that is none is a failure like any other.
+/// An answer of another kind is a failure like any other.
+function expect_answer(is_one) {
+  if (!is_one) throw new NodeError('The node\u2019s answer is none that this page understands.', 0);
+}
+
+/// Of a page of them.
 function snapshots_in(said) {
   const is_one = (each) => is_sandbox_id(each?.id) && typeof each.state === 'string' && Number.isFinite(each.created_ms);
-  if (Array.isArray(said?.snapshots) && said.snapshots.every(is_one)) return said.snapshots;
-  throw new NodeError('The node\u2019s answer about snapshots is none that this page understands.', 0);
+  expect_answer(Array.isArray(said?.snapshots) && said.snapshots.every(is_one));
+  return said.snapshots;
 }
 
 /// What stands in a list of descriptions.
@@ -319,7 +324,9 @@ class SnapshotsView {
     const { forking, fork } = this.parts;
     const count = forking.elements.count.valueAsNumber;
     this.act(fork, 'Forking\u2026', async () => {
-      const ids = (await node.fork(this.id, count)).sandboxes?.map(({ id }) => id) ?? [];
+      const { sandboxes } = await node.fork(this.id, count);
+      expect_answer(Array.isArray(sandboxes) && sandboxes.every((each) => is_sandbox_id(each?.id)));
+      const ids = sandboxes.map(({ id }) => id);
       if (!this.closed) this.tell(ids.length === 1 ? '1 sandbox was made:' : `${ids.length} sandboxes were made:`, ids);
     });
   }
@@ -327,6 +334,7 @@ class SnapshotsView {
   begin_with(button, snapshot) {
     this.act(button, 'Making a sandbox\u2026', async () => {
       const id = await node.create_from(snapshot.id);
+      expect_answer(is_sandbox_id(id));
       const { running } = await node.start(id);
       if (!running) throw new NodeError('The sandbox did not start.', 0);
       if (!this.closed) this.tell('1 sandbox was made:', [id]);

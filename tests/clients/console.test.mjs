@@ -816,8 +816,17 @@ describe('the console', () => {
       await page.unroute(taking);
       await button('Dismiss').click();
 
-      const name = 'n'.repeat(256);
-      await page.getByLabel('Name, if it is to have one').fill(name.replaceAll('n', '\u00fc')); // More bytes than letters.
+      const forking = at(`/v1/sandbox/${id}/fork`);
+      for (const answer of [{}, { sandboxes: [{ id: '../..' }] }]) {
+        await page.route(forking, (route) => route.fulfill({ json: answer }));
+        await button('Fork').click();
+        await shows(page.getByRole('alert').getByText('is none that this page understands.'));
+        await page.unroute(forking);
+        await button('Dismiss').click();
+      }
+      assert.deepEqual(await made(), []);
+
+      await page.getByLabel('Name, if it is to have one').fill('\u00fc'.repeat(256)); // More bytes than letters.
       await button('Snapshot').click();
       await shows(page.getByRole('alert'));
       assert.match(await page.getByRole('alert').textContent(), /name/);
