@@ -24,15 +24,19 @@ enum class entry_kind : std::uint32_t {
   file,
   directory,
   symlink,
-  hard_link, ///< Its target is a file that came before. Of trees that are read, in exact and
-             ///< compact ones.
-  fifo,      ///< Only when a tree is written, as what follows.
-  special,   ///< A device, which nobody may make.
-  measure,   ///< Only when a tree is read, as what follows. Before all others: `size` is that of
-             ///< the tar archive, as base/tar_size.hpp has it. It has no name.
-  map,       ///< Its target says where the next file, which has holes, has data: extents.
-  same,      ///< Only when a tree is written, as fifo: it has been written already, and is to be
-             ///< one file with its target, which came before, if that can be.
+  hard_link,  ///< Its target is a file that came before. Of trees that are read, in exact and
+              ///< compact ones.
+  fifo,       ///< Only when a tree is written, as what follows.
+  special,    ///< A device, which nobody may make.
+  measure,    ///< Only when a tree is read, as what follows. Before all others: `size` is that of
+              ///< the tar archive, as base/tar_size.hpp has it. It has no name.
+  map,        ///< Its target says where the next file, which has holes, has data: extents.
+  same,       ///< Only when a tree is written, as fifo: it has been written already, and is to be
+              ///< one file with its target, which came before, if that can be.
+  attributes, ///< In whole trees, as what follows. Its target says what the next entry has beside
+              ///< its mode and times: an attributes_head, then for each extended attribute an
+              ///< attribute_head, its name and its value. It has no name.
+  absent,     ///< What lies below has something of this name, and the tree has not.
 };
 
 /// How a tree is read; some of these together.
@@ -40,7 +44,28 @@ enum tree_reading : std::int32_t {
   tree_exact = 1,    ///< Without other mounts, and files with several names once.
   tree_measured = 2, ///< With a measure first, and numbers of files with several names.
   tree_compact = 4,  ///< Files with several names once, and maps of holes.
+  tree_whole = 8,    ///< All that a disk has over its image: owners, attributes, FIFOs, and what is
+                     ///< absent. A directory whose attribute opaque_attribute is "y" hides what the
+                     ///< image has in it.
 };
+
+inline constexpr const char* opaque_attribute = "user.overlay.opaque";
+
+struct attributes_head {
+  std::uint32_t owner; ///< A user and a group of the sandbox.
+  std::uint32_t group;
+};
+struct attribute_head {
+  std::uint32_t name_bytes;
+  std::uint32_t value_bytes;
+};
+/// Of one entry. A tree in which one has more is not sent.
+inline constexpr std::size_t max_attributes_bytes = 128 * 1024;
+
+/// Of an entry's target.
+constexpr std::size_t max_target_bytes(entry_kind of) {
+  return of == entry_kind::attributes ? max_attributes_bytes : std::size_t{16 * 1024};
+}
 
 /// A part of a file that has holes elsewhere. Parts are in order, apart and not empty. All but the
 /// last one are whole blocks: GNU tar looks for each part at the beginning of a block.
@@ -57,7 +82,7 @@ struct entry_head {
   std::int64_t modified_s;
   std::uint32_t modified_ns;
   std::uint32_t name_bytes;
-  std::uint32_t target_bytes; ///< Of a symlink, a hard link or a map.
+  std::uint32_t target_bytes; ///< Of a symlink, a hard link, a map or attributes.
   std::uint32_t number; ///< Of a file that has several names, in a measured tree: the same for each
                         ///< of them. 0: it has one.
 };

@@ -349,7 +349,13 @@ void close_all_but(const int* fds, int count) {
     case op::read_file: send_file(channel, words[0]); break;
     case op::write_file: receive_file(channel, words[0]); break;
     case op::read_tree: send_tree(channel, words[0], words + 1, req.value); break;
-    case op::write_tree: receive_tree(channel, words[0], req.value == 1); break;
+    case op::write_tree:
+      receive_tree(channel, words[0], static_cast<tree_writing>(req.value));
+      break;
+    case op::read_disk:
+      if (what.count > 1)
+        send_disk(channel, what.fds[1]);
+      break;
     case op::compare_disks:
       if (what.count > 1)
         compare_trees(channel, what.fds[1], what.count > 2 ? what.fds[2] : -1, words[0], req.value);
@@ -575,6 +581,7 @@ void handle(const request& req, char* text, int* fds, int count) {
     case op::list_ports:
     case op::list_quiet_shells:
     case op::compare_disks:
+    case op::read_disk:
     case op::file_task: return file_operation(req, text, fds, count);
     case op::signal: {
       job* target = find(req.id);

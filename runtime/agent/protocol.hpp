@@ -37,8 +37,8 @@ enum class op : std::uint32_t {
   read_tree,  ///< base/tree_frames.hpp, `value` being how. Text: the path, then patterns of names
               ///< to leave out, argc strings in all. Descriptor: the channel. (An agent that does
               ///< not know of measured and compact trees sends others.)
-  write_tree, ///< The same, the other way; there are no patterns. `value` 1: permissions are kept
-              ///< as they are told. (An agent that does not know of it applies a umask.)
+  write_tree, ///< The same, the other way; there are no patterns. `value`: a tree_writing. (An
+              ///< agent that does not know of exact ones applies a umask.)
   ping,       ///< Answered with pong.
   open_terminal, ///< Like exec, behind a new terminal of `value` = columns | rows << 16.
                  ///< Descriptor: a socket through which the terminal's master comes back. From a
@@ -58,6 +58,8 @@ enum class op : std::uint32_t {
   compare_disks,     ///< base/disk_changes.hpp: at most `value` changes. Text: the path behind
                  ///< which they begin. Descriptors: the channel, the newer disk, maybe the older
                  ///< one. (An agent that does not know of it closes the channel.)
+  read_disk, ///< base/tree_frames.hpp: a whole tree. Text: one word, of no meaning. Descriptors:
+             ///< the channel, the disk. (As compare_disks.)
 };
 
 struct request {

@@ -10,9 +10,16 @@ namespace insula::runtime::agent {
 /// devices are left out. An exact one fails if `path` itself is a mount.
 void send_tree(int channel, const char* path, char** excludes, std::int32_t reading);
 
-/// Puts a tree over what there is below `path`, by GNU tar's rules for an ordinary user. `exact`:
+/// Sends what a disk has over its image, as a whole tree. `disk`: a directory with its layers `u`,
+/// of /, and `uu`, of /usr. Called as the sandbox's root.
+void send_disk(int channel, int disk);
+
+/// How a tree that comes becomes one. `ordinary`: by GNU tar's rules for an ordinary user. `exact`:
 /// in place of what there is, with the permissions that it is told; called as root, it becomes the
-/// owner of `path`.
-void receive_tree(int channel, const char* path, bool exact);
+/// owner of `path`. `whole`: over what there is, as root, with all that a whole tree tells.
+enum class tree_writing : std::int32_t { ordinary = 0, exact = 1, whole = 2 };
+
+/// Puts a tree over what there is below `path`.
+void receive_tree(int channel, const char* path, tree_writing how);
 
 } // namespace insula::runtime::agent

@@ -15,6 +15,7 @@
 #include <string>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 #include <vector>
 
@@ -83,7 +84,45 @@ public:
       , excludes_(excludes)
       , exact_((reading & tree_exact) != 0)
       , measured_((reading & tree_measured) != 0)
-      , compact_((reading & tree_compact) != 0) {}
+      , compact_((reading & tree_compact) != 0)
+      , whole_((reading & tree_whole) != 0) {}
+
+  /// What a disk has.
+  void run_disk(int disk) {
+    const int root = ::openat(disk, "u", open_flags | O_DIRECTORY);
+    const int usr = ::openat(disk, "uu", open_flags | O_DIRECTORY);
+    if (root < 0 || usr < 0)
+      text_.add("The disk", "Cannot open", errno);
+    std::vector<named_entry> of_usr;
+    const bool has_usr = usr >= 0 && list(usr, of_usr) && !of_usr.empty();
+    const auto in_usr = [&](auto what) {
+      if (!has_usr)
+        return true;
+      const auto before = enter("usr");
+      const bool good = what();
+      name_.resize(before);
+      return good;
+    };
+    if (root >= 0 && usr >= 0) {
+      check_below(root);
+      in_usr([&] {
+        check_below(usr);
+        return true;
+      });
+    }
+    const auto result = text_.result();
+    if (!put(&result, sizeof result) || !put(text_.text().data(), text_.text().size()) ||
+        !flush() || result.exit_code != 0)
+      return;
+    const auto send = [&](int directory) {
+      struct stat info {};
+      return ::fstat(directory, &info) == 0 && put_attributes(info, directory) &&
+             put_entry(entry_kind::directory, info, {}) && send_below(directory);
+    };
+    const entry_head end{};
+    if (send(root) && in_usr([&] { return send(usr); }) && put(&end, sizeof end))
+      flush();
+  }
 
   void run(const char* path) {
     const int top = ::open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -131,6 +170,8 @@ private:
     const auto type = type_of(directory, entry);
     if (type == DT_REG)
       check_file(directory, entry.name.c_str());
+    if (whole_ && (type == DT_REG || type == DT_DIR))
+      check_attributes(directory, entry.name.c_str());
     if (type == DT_LNK && measured_)
       measure_symlink(directory, entry.name.c_str());
     if (type != DT_DIR)
@@ -161,6 +202,15 @@ private:
     } else if (measured_) {
       measure_file(directory, name, info);
     }
+  }
+
+  void check_attributes(int directory, const char* name) {
+    const int file = ::openat(directory, name, open_flags);
+    std::string all;
+    if (file >= 0 && !read_attributes({}, file, all))
+      text_.add(shown(), "Has too many attributes", errno);
+    if (file >= 0)
+      ::close(file);
   }
 
   void measure_file(int directory, const char* name, const struct stat& info) {
@@ -243,8 +293,20 @@ private:
       case DT_REG: return send_file(directory, entry.name.c_str());
       case DT_DIR: return send_directory(directory, entry.name.c_str());
       case DT_LNK: return send_symlink(directory, entry.name.c_str());
+      case DT_FIFO:
+      case DT_CHR: return !whole_ || send_without_content(directory, entry.name.c_str());
       default: return true;
     }
+  }
+
+  /// A FIFO, or overlayfs's mark of what is absent. There are no other devices.
+  bool send_without_content(int parent, const char* name) {
+    struct stat info {};
+    if (::fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+      return gone();
+    if (S_ISCHR(info.st_mode))
+      return info.st_rdev != makedev(0, 0) || put_entry(entry_kind::absent, info, {});
+    return put_attributes(info, -1) && put_entry(entry_kind::fifo, info, {});
   }
 
   static bool gone() { return errno == ENOENT || errno == ENOTDIR || errno == ELOOP; }
@@ -254,7 +316,7 @@ private:
     if (directory < 0)
       return gone();
     struct stat info {};
-    const bool sent = ::fstat(directory, &info) == 0 &&
+    const bool sent = ::fstat(directory, &info) == 0 && put_attributes(info, directory) &&
                       put_entry(entry_kind::directory, info, {}) && send_below(directory);
     ::close(directory);
     return sent;
@@ -266,7 +328,8 @@ private:
     const ssize_t length = ::readlinkat(parent, name, target, sizeof target);
     if (length < 0 || ::fstatat(parent, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
       return gone() || errno == EINVAL;
-    return put_entry(entry_kind::symlink, info, {target, static_cast<std::size_t>(length)});
+    return put_attributes(info, -1) &&
+           put_entry(entry_kind::symlink, info, {target, static_cast<std::size_t>(length)});
   }
 
   bool send_file(int parent, const char* name) {
@@ -283,7 +346,8 @@ private:
       else if (may_have_holes(info) && find_extents(file, info.st_size, extents))
         sent = put_with_holes(file, info, extents);
       else
-        sent = put_entry(entry_kind::file, info, {}, number) && put_content(file, 0, info.st_size);
+        sent = put_attributes(info, file) && put_entry(entry_kind::file, info, {}, number) &&
+               put_content(file, 0, info.st_size);
     }
     ::close(file);
     return sent;
@@ -292,9 +356,9 @@ private:
   /// By what other name this file was sent, where names are sent as links. Null: by none so far, or
   /// it has changed since. Where they are not, it has a number from its first name on.
   const std::string* sent_as(const struct stat& info, std::uint32_t& number) {
-    if ((!exact_ && !measured_) || info.st_nlink < 2)
+    if ((!exact_ && !measured_ && !whole_) || info.st_nlink < 2)
       return nullptr;
-    const bool as_links = exact_ || compact_;
+    const bool as_links = exact_ || compact_ || whole_;
     const auto at = sent_.find({info.st_dev, info.st_ino});
     if (at != sent_.end()) {
       const auto& known = at->second;
@@ -344,6 +408,51 @@ private:
       at += n;
     }
     return true;
+  }
+
+  // ---- Attributes
+
+  static void append(std::string& to, const void* bytes, std::size_t count) {
+    to.append(static_cast<const char*>(bytes), count);
+  }
+
+  /// Of an open file, or of one that can have none (-1). False: there are too many.
+  static bool read_attributes(const attributes_head& owners, int file, std::string& all) {
+    append(all, &owners, sizeof owners);
+    static char names[64 * 1024], value[64 * 1024];
+    const ssize_t length = file < 0 ? 0 : ::flistxattr(file, names, sizeof names);
+    if (length < 0)
+      return errno == ENOTSUP;
+    for (const char* name = names; name < names + length; name += std::strlen(name) + 1) {
+      const std::string_view called = name;
+      if (called.starts_with("user.overlay.") && called != opaque_attribute)
+        continue; // Of this machine's layers alone.
+      const ssize_t n = ::fgetxattr(file, name, value, sizeof value);
+      if (n < 0)
+        continue; // It has gone, or is of no effect in the sandbox.
+      const attribute_head head{static_cast<std::uint32_t>(called.size()),
+                                static_cast<std::uint32_t>(n)};
+      append(all, &head, sizeof head);
+      append(all, name, called.size());
+      append(all, value, static_cast<std::size_t>(n));
+      if (all.size() > max_attributes_bytes) {
+        errno = E2BIG;
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool put_attributes(const struct stat& info, int file) {
+    if (!whole_)
+      return true;
+    std::string all;
+    if (!read_attributes({info.st_uid, info.st_gid}, file, all))
+      return false; // They have become too many since.
+    entry_head head{};
+    head.kind = entry_kind::attributes;
+    head.target_bytes = static_cast<std::uint32_t>(all.size());
+    return put(&head, sizeof head) && put(all.data(), all.size());
   }
 
   bool put_entry(entry_kind kind, const struct stat& info, std::string_view target,
@@ -418,7 +527,7 @@ private:
 
   const int channel_;
   char** const excludes_;
-  const bool exact_, measured_, compact_;
+  const bool exact_, measured_, compact_, whole_;
   std::uint64_t mount_ = 0;
   std::map<std::pair<dev_t, ino_t>, sent_file> sent_; ///< Of those that have several names.
   std::size_t link_bytes_ = 0;
@@ -436,6 +545,12 @@ void send_tree(int channel, const char* path, char** excludes, std::int32_t read
   std::setlocale(LC_CTYPE, "C.UTF-8"); // `?` is a character, as for the tar of the image.
   static tree_reader reader{channel, excludes, reading};
   reader.run(path);
+}
+
+void send_disk(int channel, int disk) {
+  static char* no_excludes[] = {nullptr};
+  static tree_reader reader{channel, no_excludes, tree_whole};
+  reader.run_disk(disk);
 }
 
 } // namespace insula::runtime::agent

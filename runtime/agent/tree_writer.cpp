@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <string>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 #include <unordered_map>
 #include <utility>
@@ -155,12 +156,64 @@ bool has_parent_reference(std::string_view path) {
   return false;
 }
 
+/// What an entry of a whole tree has beside its mode and times.
+struct attributes {
+  bool told = false;
+  uid_t owner = 0;
+  gid_t group = 0;
+  std::vector<std::pair<std::string, std::string>> extended;
+
+  /// False: it makes no sense.
+  bool read(std::string_view text) {
+    const auto take = [&text](void* into, std::size_t count) {
+      if (text.size() < count)
+        return false;
+      std::memcpy(into, text.data(), count);
+      text.remove_prefix(count);
+      return true;
+    };
+    *this = {};
+    attributes_head owners{};
+    if (!take(&owners, sizeof owners))
+      return false;
+    owner = owners.owner;
+    group = owners.group;
+    for (attribute_head each{}; !text.empty();) {
+      if (!take(&each, sizeof each) || text.size() < each.name_bytes ||
+          text.size() - each.name_bytes < each.value_bytes)
+        return false;
+      extended.emplace_back(text.substr(0, each.name_bytes),
+                            text.substr(each.name_bytes, each.value_bytes));
+      text.remove_prefix(each.name_bytes + each.value_bytes);
+    }
+    return told = true;
+  }
+  bool is_opaque() const {
+    return std::any_of(extended.begin(), extended.end(), [](const auto& each) {
+      return each.first == opaque_attribute && each.second == "y";
+    });
+  }
+  /// To an open file, before its mode, which a change of its owner changes. 0, or errno.
+  int give_to(int file) const {
+    if (!told)
+      return 0;
+    if (::fchown(file, owner, group) != 0)
+      return errno;
+    for (const auto& [name, value] : extended)
+      if (name != opaque_attribute &&
+          ::fsetxattr(file, name.c_str(), value.data(), value.size(), 0) != 0)
+        return errno;
+    return 0;
+  }
+};
+
 class tree_writer {
 public:
-  tree_writer(int channel, bool exact)
+  tree_writer(int channel, tree_writing how)
       : channel_(channel)
-      , exact_(exact)
-      , kept_(exact ? exactly : ordinary)
+      , exact_(how == tree_writing::exact)
+      , whole_(how == tree_writing::whole)
+      , kept_(how == tree_writing::ordinary ? ordinary : exactly)
       , from_(channel) {}
 
   void run(const char* path) {
@@ -198,18 +251,20 @@ private:
   bool take(entry& next) {
     auto& head = next.head;
     if (!from_.read(&head, sizeof head) || head.name_bytes > max_entry_name ||
-        head.target_bytes > max_entry_name)
+        head.target_bytes > max_target_bytes(head.kind))
       return false;
     next.name.resize(head.name_bytes);
     next.target.resize(head.target_bytes);
     if (!from_.read(next.name.data(), head.name_bytes) ||
         !from_.read(next.target.data(), head.target_bytes))
       return false;
-    if (head.kind == entry_kind::file)
-      return take_file(next);
-    if (head.kind != entry_kind::end && top_ >= 0)
+    if (head.kind == entry_kind::attributes)
+      return !whole_ || next_has_.read(next.target);
+    const bool good = head.kind != entry_kind::file || take_file(next);
+    if (head.kind != entry_kind::file && head.kind != entry_kind::end && top_ >= 0)
       make(next);
-    return true;
+    next_has_ = {};
+    return good;
   }
 
   void make(const entry& what) {
@@ -217,19 +272,41 @@ private:
       case entry_kind::directory: return make_directory(what);
       case entry_kind::symlink: return make_symlink(what);
       case entry_kind::hard_link: return make_hard_link(what);
-      case entry_kind::fifo:
-        if (!placed(what.name, [&](int at, const char* name) {
-              return ::mkfifoat(at, name, what.head.mode & kept_);
-            }))
-          text_.add(what.name, "Cannot mkfifo", errno);
-        return;
+      case entry_kind::fifo: return make_fifo(what);
+      case entry_kind::absent: return make_absent(what);
       case entry_kind::special: return text_.add(what.name, "Cannot mknod", EPERM);
       case entry_kind::same: return make_same(what);
       case entry_kind::file:
       case entry_kind::measure:
       case entry_kind::map:
+      case entry_kind::attributes:
       case entry_kind::end: return;
     }
+  }
+
+  void make_fifo(const entry& what) {
+    const auto mode = what.head.mode & kept_;
+    if (!placed(what.name, [&](int at, const char* name) { return ::mkfifoat(at, name, mode); }))
+      return text_.add(what.name, "Cannot mkfifo", errno);
+    if (!whole_)
+      return;
+    const place there{top_, what.name};
+    own(there, next_has_);
+    ::fchmodat(there.at(), there.name(), mode, 0); // It is no link: it has just been made.
+    set_link_time(what.name, what.modified());
+  }
+
+  /// Of what cannot be opened, or is a link.
+  static void own(const place& what, const attributes& has) {
+    if (has.told) [[maybe_unused]]
+      const int done =
+        ::fchownat(what.at(), what.name(), has.owner, has.group, AT_SYMLINK_NOFOLLOW);
+  }
+
+  void make_absent(const entry& what) {
+    const place there{top_, what.name};
+    if (whole_ && !clear(there) && errno != ENOENT)
+      text_.add(what.name, "Cannot be removed", errno);
   }
 
   // ---- Files
@@ -292,6 +369,8 @@ private:
     const timespec times[2] = {{0, UTIME_OMIT}, what.modified()};
     if (failed == 0 && ::ftruncate(file, static_cast<off_t>(what.head.size)) != 0)
       failed = errno;
+    if (failed == 0)
+      failed = next_has_.give_to(file);
     if (failed == 0 && ::fchmod(file, what.head.mode & kept_) != 0)
       failed = errno;
     if (failed == 0) {
@@ -307,11 +386,14 @@ private:
   // them
 
   void make_directory(const entry& what) {
-    if (!is_directory(what.name) && !placed(what.name, [&](int at, const char* name) {
+    const bool is_there = is_directory(what.name);
+    if (is_there && next_has_.is_opaque() && !empty({top_, what.name}))
+      return text_.add(what.name, "Cannot be emptied", errno);
+    if (!is_there && !placed(what.name, [&](int at, const char* name) {
           return ::mkdirat(at, name, (what.head.mode & kept_) | 0700);
         }))
       return text_.add(what.name, "Cannot mkdir", errno);
-    directories_.push_back({what.name, what.head.mode & kept_, what.modified()});
+    directories_.push_back({what.name, what.head.mode & kept_, what.modified(), next_has_});
   }
 
   bool is_directory(const std::string& name) const {
@@ -332,6 +414,8 @@ private:
         continue;
       }
       const timespec times[2] = {{0, UTIME_OMIT}, at->modified};
+      if (const int why = at->has.give_to(directory); why != 0)
+        text_.add(at->name, "Cannot be given its attributes", why);
       if (::futimens(directory, times) != 0)
         text_.add(at->name, "Cannot utime", errno);
       if (::fchmod(directory, at->mode) != 0)
@@ -344,15 +428,17 @@ private:
 
   void make_symlink(const entry& what) {
     if (!what.target.empty() && (what.target[0] == '/' || has_parent_reference(what.target)))
-      return keep_place(what.name, what.target, what.modified());
+      return keep_place(what.name, what.target, what.modified(), next_has_);
     if (!placed(what.name, [&](int at, const char* name) {
           return ::symlinkat(what.target.c_str(), at, name);
         }))
       return text_.add(what.name, "Cannot create symlink to '" + what.target + "'", errno);
+    own({top_, what.name}, next_has_);
     set_link_time(what.name, what.modified());
   }
 
-  void keep_place(const std::string& name, const std::string& target, timespec modified) {
+  void keep_place(const std::string& name, const std::string& target, timespec modified,
+                  const attributes& has) {
     int file = -1;
     if (!placed(name, [&](int at, const char* path) {
           file = ::openat(at, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0);
@@ -362,7 +448,7 @@ private:
     struct stat info {};
     ::fstat(file, &info);
     ::close(file);
-    symlinks_[name] = {target, modified, info.st_dev, info.st_ino};
+    symlinks_[name] = {target, modified, info.st_dev, info.st_ino, has};
   }
 
   void make_symlinks() {
@@ -375,8 +461,10 @@ private:
       if (::unlinkat(there.at(), there.name(), 0) != 0 ||
           ::symlinkat(link.target.c_str(), there.at(), there.name()) != 0)
         text_.add(name, "Cannot create symlink to '" + link.target + "'", errno);
-      else
+      else {
+        own(there, link.has);
         set_link_time(name, link.modified);
+      }
     }
   }
 
@@ -389,7 +477,7 @@ private:
   void make_hard_link(const entry& what) {
     if (const auto kept = symlinks_.find(what.target); kept != symlinks_.end()) {
       const auto like = kept->second;
-      return keep_place(what.name, like.target, like.modified);
+      return keep_place(what.name, like.target, like.modified, like.has);
     }
     if (what.name == what.target)
       return;
@@ -432,11 +520,37 @@ private:
     }
   }
 
-  static bool clear(const place& what) {
+  static bool empty(const place& what) {
+    const int directory =
+      ::openat(what.at(), what.name(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat info {};
+    const bool is_empty =
+      directory >= 0 && ::fstat(directory, &info) == 0 && remove_below(directory, info.st_dev);
+    const int why = errno;
+    if (directory >= 0)
+      ::close(directory);
+    errno = why;
+    return is_empty;
+  }
+
+  /// Of a whole tree, with all that is in it.
+  bool clear(const place& what) const {
     if (::unlinkat(what.at(), what.name(), 0) == 0)
       return true;
     if (errno == EISDIR && ::unlinkat(what.at(), what.name(), AT_REMOVEDIR) == 0)
       return true;
+    if (errno == ENOTEMPTY && whole_) {
+      const int directory =
+        ::openat(what.at(), what.name(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+      struct stat info {};
+      const bool is_empty =
+        directory >= 0 && ::fstat(directory, &info) == 0 && remove_below(directory, info.st_dev);
+      const int why = errno;
+      if (directory >= 0)
+        ::close(directory);
+      errno = why;
+      return is_empty && ::unlinkat(what.at(), what.name(), AT_REMOVEDIR) == 0;
+    }
     if (errno == ENOTEMPTY)
       errno = EEXIST;
     return false;
@@ -457,19 +571,22 @@ private:
     std::string name;
     mode_t mode;
     timespec modified;
+    attributes has;
   };
   struct link_to_be {
     std::string target;
     timespec modified;
     dev_t device;
     ino_t inode;
+    attributes has;
   };
 
   const int channel_;
-  const bool exact_;
+  const bool exact_, whole_;
   const mode_t kept_; ///< Of the permissions that it is told.
   buffered_channel from_;
   int top_ = -1;
+  attributes next_has_; ///< The next entry.
   std::vector<finished_later> directories_;
   std::unordered_map<std::string, link_to_be> symlinks_;
   tree_text text_;
@@ -477,8 +594,8 @@ private:
 
 } // namespace
 
-void receive_tree(int channel, const char* path, bool exact) {
-  static tree_writer writer{channel, exact};
+void receive_tree(int channel, const char* path, tree_writing how) {
+  static tree_writer writer{channel, how};
   writer.run(path);
 }
 

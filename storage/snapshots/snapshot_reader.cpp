@@ -100,7 +100,39 @@ std::string name_in_tree(std::string path) {
   return path.empty() ? "." : path;
 }
 
-result<bool> send_entry(archive_entry* entry, tree_channel& into) {
+result<void> send_attributes(archive_entry* entry, tree_channel& into) {
+  std::string all;
+  const auto append = [&](const void* bytes, std::size_t count) {
+    all.append(static_cast<const char*>(bytes), count);
+  };
+  const attributes_head owners{static_cast<std::uint32_t>(::archive_entry_uid(entry)),
+                               static_cast<std::uint32_t>(::archive_entry_gid(entry))};
+  append(&owners, sizeof owners);
+  ::archive_entry_xattr_reset(entry);
+  const char* name = nullptr;
+  const void* value = nullptr;
+  std::size_t bytes = 0;
+  while (::archive_entry_xattr_next(entry, &name, &value, &bytes) == ARCHIVE_OK) {
+    const std::string_view called = name;
+    if (bytes > max_attributes_bytes || called.size() > max_attributes_bytes)
+      return damaged("it has an attribute that is too long");
+    const attribute_head each{static_cast<std::uint32_t>(called.size()),
+                              static_cast<std::uint32_t>(bytes)};
+    append(&each, sizeof each);
+    append(name, called.size());
+    append(value, bytes);
+    if (all.size() > max_attributes_bytes)
+      return damaged("it has too many attributes");
+  }
+  entry_head head{};
+  head.kind = entry_kind::attributes;
+  head.target_bytes = static_cast<std::uint32_t>(all.size());
+  if (auto sent = into.write(&head, sizeof head); !sent)
+    return sent;
+  return into.write(all.data(), all.size());
+}
+
+result<bool> send_entry(archive_entry* entry, tree_channel& into, bool whole) {
   entry_head head{};
   std::string target;
   if (const char* const first = ::archive_entry_hardlink(entry)) {
@@ -114,9 +146,14 @@ result<bool> send_entry(archive_entry* entry, tree_channel& into) {
         head.kind = entry_kind::symlink;
         target = text_of(::archive_entry_symlink(entry));
         break;
+      case AE_IFIFO: head.kind = entry_kind::fifo; break;
+      case AE_IFCHR: head.kind = entry_kind::absent; break;
       default: return damaged("it has a member of an unknown kind");
     }
   }
+  const bool of_whole = head.kind == entry_kind::fifo || head.kind == entry_kind::absent;
+  if (of_whole && (!whole || ::archive_entry_rdev(entry) != 0))
+    return damaged("it has a member of an unknown kind");
   const auto name = name_in_tree(text_of(::archive_entry_pathname(entry)));
   if (name.size() > max_entry_name || target.size() > max_entry_name)
     return damaged("it has a name that is too long");
@@ -128,6 +165,9 @@ result<bool> send_entry(archive_entry* entry, tree_channel& into) {
     static_cast<std::uint32_t>(std::clamp<long>(::archive_entry_mtime_nsec(entry), 0, 999'999'999));
   head.name_bytes = static_cast<std::uint32_t>(name.size());
   head.target_bytes = static_cast<std::uint32_t>(target.size());
+  if (whole && head.kind != entry_kind::hard_link && head.kind != entry_kind::absent)
+    if (const auto sent = send_attributes(entry, into); !sent)
+      return sent.reason();
   for (const auto& [bytes, count] : {std::pair<const void*, std::size_t>{&head, sizeof head},
                                      {name.data(), name.size()},
                                      {target.data(), target.size()}})
@@ -165,7 +205,7 @@ result<void> send_content(archive* from, tree_channel& into) {
 } // namespace
 
 result<void> read_tree(blob_store& blobs, const std::string& space, const manifest& from,
-                       tree_channel& into) {
+                       tree_channel& into, bool whole) {
   piece_reader pieces{blobs, space, from, into};
   const std::unique_ptr<archive, free_it> reader{::archive_read_new()};
   if (!reader)
@@ -185,7 +225,7 @@ result<void> read_tree(blob_store& blobs, const std::string& space, const manife
       break;
     if (got != ARCHIVE_OK && got != ARCHIVE_WARN)
       return broken();
-    const auto has_content = send_entry(entry, into);
+    const auto has_content = send_entry(entry, into, whole);
     failpoint("snapshot.entry");
     if (!has_content)
       return has_content.reason();

@@ -10,6 +10,6 @@ namespace insula::storage::snapshots {
 /// zeros are left out, and become holes. Errors: store_failed (a piece cannot be had, or is not
 /// what the manifest says), and those of tree_channel.
 result<void> read_tree(blob_store& blobs, const std::string& space, const manifest& from,
-                       tree_channel& into);
+                       tree_channel& into, bool whole);
 
 } // namespace insula::storage::snapshots

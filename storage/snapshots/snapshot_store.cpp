@@ -92,7 +92,7 @@ result<std::string> snapshot_store::take(const ticket& what, int socket,
   tree_channel tree{
     socket, [&] { return (unwanted && unwanted()) || std::chrono::steady_clock::now() > until; }};
   piece_writer pieces{blobs_, space_, what.taken_ms / day_ms, known};
-  if (const auto written = write_tree(tree, pieces); !written)
+  if (const auto written = write_tree(tree, pieces, what.whole); !written)
     return written.reason();
   const auto text = manifest{what.taken_ms, pieces.pieces()}.text();
   if ((unwanted && unwanted()) || std::chrono::steady_clock::now() > until)
@@ -105,7 +105,7 @@ result<std::string> snapshot_store::take(const ticket& what, int socket,
 }
 
 result<void> snapshot_store::put_back(const std::string& text, int socket,
-                                      const unwanted_function& unwanted) {
+                                      const unwanted_function& unwanted, bool whole) {
   const auto which = reference::read(text);
   if (!which || !key_of(space_, which->name))
     return damaged("its reference makes no sense here: " + text);
@@ -113,7 +113,7 @@ result<void> snapshot_store::put_back(const std::string& text, int socket,
   if (!found)
     return found.reason();
   tree_channel tree{socket, unwanted};
-  return read_tree(blobs_, space_, *found, tree);
+  return read_tree(blobs_, space_, *found, tree, whole);
 }
 
 result<void> snapshot_store::forget(const std::string& owner, epoch last,

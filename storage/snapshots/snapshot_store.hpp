@@ -30,13 +30,14 @@ public:
     epoch at = 0;
     std::int64_t taken_ms = 0; ///< Larger than that of any earlier one at the same epoch.
     std::string earlier; ///< A reference, which is remembered until this one is. May be empty.
+    bool whole = false;  ///< The tree is a whole one.
   };
   /// Of the tree that comes through `socket`. The reference is good when this has answered.
   result<std::string> take(const ticket& what, int socket, const unwanted_function& unwanted);
 
-  /// To the tree that is written through `socket`.
-  result<void> put_back(const std::string& reference, int socket,
-                        const unwanted_function& unwanted);
+  /// To the tree that is written through `socket`. `whole`: what take() was told.
+  result<void> put_back(const std::string& reference, int socket, const unwanted_function& unwanted,
+                        bool whole = false);
 
   /// The manifests of `owner` that are older than the one of `newest`; if that is empty, those that
   /// were written at `last` or before. Their pieces go with a sweep.

@@ -6,9 +6,12 @@
 #include <archive_entry.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <optional>
+#include <utility>
+#include <vector>
 
 namespace insula::storage::snapshots {
 
@@ -56,7 +59,7 @@ public:
     if (!archive_)
       throw std::bad_alloc{};
     ::archive_write_set_format_pax(archive_.get());
-    ::archive_write_set_options(archive_.get(), "hdrcharset=BINARY");
+    ::archive_write_set_options(archive_.get(), "hdrcharset=BINARY,xattrheader=SCHILY");
     ::archive_write_set_bytes_per_block(archive_.get(), 0); // Everything comes out at once.
     ::archive_write_open(archive_.get(), this, nullptr, &take, nullptr);
   }
@@ -105,9 +108,47 @@ private:
   std::unique_ptr<archive, free_it> archive_; // Goes first: it calls take().
 };
 
-/// Errors: io_failed for what is no entry of a tree.
+/// What the next entry has beside its mode and times. Errors: io_failed for what makes no sense.
+class attributes {
+public:
+  result<void> read(std::string_view text) {
+    const auto take = [&text](void* into, std::size_t count) {
+      if (text.size() < count)
+        return false;
+      std::memcpy(into, text.data(), count);
+      text.remove_prefix(count);
+      return true;
+    };
+    *this = {};
+    if (!take(&owners_, sizeof owners_))
+      return no_tree();
+    for (attribute_head each{}; !text.empty();) {
+      if (!take(&each, sizeof each) || text.size() < each.name_bytes ||
+          text.size() - each.name_bytes < each.value_bytes)
+        return no_tree();
+      std::string name{text.substr(0, each.name_bytes)};
+      if (name.empty() || name.find('\0') != name.npos)
+        return no_tree();
+      extended_.emplace_back(std::move(name), text.substr(each.name_bytes, each.value_bytes));
+      text.remove_prefix(each.name_bytes + each.value_bytes);
+    }
+    return {};
+  }
+  void give_to(archive_entry* entry) const {
+    ::archive_entry_set_uid(entry, owners_.owner);
+    ::archive_entry_set_gid(entry, owners_.group);
+    for (const auto& [name, value] : extended_)
+      ::archive_entry_xattr_add_entry(entry, name.c_str(), value.data(), value.size());
+  }
+
+private:
+  attributes_head owners_{};
+  std::vector<std::pair<std::string, std::string>> extended_;
+};
+
+/// Errors: io_failed for what is no entry of a tree. `whole`: of a whole one.
 result<std::unique_ptr<archive_entry, free_it>>
-entry_of(const entry_head& head, const std::string& name, const std::string& target) {
+entry_of(const entry_head& head, const std::string& name, const std::string& target, bool whole) {
   std::unique_ptr<archive_entry, free_it> entry{::archive_entry_new()};
   if (!entry)
     throw std::bad_alloc{};
@@ -137,6 +178,15 @@ entry_of(const entry_head& head, const std::string& name, const std::string& tar
       ::archive_entry_set_filetype(entry.get(), AE_IFREG);
       ::archive_entry_set_hardlink(entry.get(), ("./" + target).c_str());
       break;
+    case entry_kind::fifo:
+    case entry_kind::absent: // As overlayfs has it: a character device 0:0.
+      if (top || !whole)
+        return no_tree();
+      ::archive_entry_set_filetype(entry.get(),
+                                   head.kind == entry_kind::fifo ? AE_IFIFO : AE_IFCHR);
+      ::archive_entry_set_rdevmajor(entry.get(), 0);
+      ::archive_entry_set_rdevminor(entry.get(), 0);
+      break;
     default: return no_tree();
   }
   if (!is_member_name(name))
@@ -162,16 +212,17 @@ result<void> write_content(tree_channel& from, tar& into, std::uint64_t size) {
 
 } // namespace
 
-result<void> write_tree(tree_channel& from, piece_writer& into) {
+result<void> write_tree(tree_channel& from, piece_writer& into, bool whole) {
   if (auto begun = from.read_result(limits::tree_check_patience); !begun)
     return begun;
   tar archive{into};
   std::uint64_t left = limits::snapshot_tree_bytes;
+  attributes has;
   while (true) {
     entry_head head{};
     if (auto good = from.read(&head, sizeof head, limits::snapshot_patience); !good)
       return good;
-    if (head.name_bytes > max_entry_name || head.target_bytes > max_entry_name)
+    if (head.name_bytes > max_entry_name || head.target_bytes > max_target_bytes(head.kind))
       return no_tree();
     const auto name = from.read_text(head.name_bytes, limits::snapshot_patience);
     if (!name)
@@ -181,9 +232,15 @@ result<void> write_tree(tree_channel& from, piece_writer& into) {
       return target.reason();
     if (head.kind == entry_kind::end)
       break;
-    const auto entry = entry_of(head, *name, *target);
+    if (head.kind == entry_kind::attributes && whole) {
+      if (auto good = has.read(*target); !good)
+        return good;
+      continue;
+    }
+    const auto entry = entry_of(head, *name, *target, whole);
     if (!entry)
       return entry.reason();
+    std::exchange(has, {}).give_to(entry->get());
     const bool large =
       head.kind == entry_kind::file && head.size >= limits::snapshot_large_file_bytes;
     if (begins_piece(*name))

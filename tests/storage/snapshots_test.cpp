@@ -15,11 +15,13 @@
 #include <random>
 #include <sched.h>
 #include <set>
+#include <sstream>
 #include <sys/mount.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 using namespace insula;
@@ -71,8 +73,10 @@ private:
 /// What the agent's child does in a sandbox, in a process of its own.
 class tree_child {
 public:
-  /// `first`: what it does before, in a mount namespace of its own.
-  tree_child(bool writes, const std::string& path, const std::function<bool()>& first = nullptr) {
+  /// `first`: what it does before, in a mount namespace of its own. `whole`: a disk is read, or a
+  /// whole tree written.
+  tree_child(bool writes, const std::string& path, const std::function<bool()>& first = nullptr,
+             bool whole = false) {
     int ends[2];
     if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
       throw std::runtime_error("no sockets");
@@ -86,7 +90,11 @@ public:
         ::_exit(1);
       ::umask(022);
       if (writes)
-        runtime::agent::receive_tree(ends[1], path.c_str(), true);
+        runtime::agent::receive_tree(ends[1], path.c_str(),
+                                     whole ? runtime::agent::tree_writing::whole
+                                           : runtime::agent::tree_writing::exact);
+      else if (whole)
+        runtime::agent::send_disk(ends[1], ::open(path.c_str(), O_PATH | O_DIRECTORY));
       else
         runtime::agent::send_tree(ends[1], path.c_str(), no_excludes, tree_exact);
       ::_exit(0);
@@ -334,6 +342,112 @@ TEST_CASE("a workspace comes back as it was", "[snapshots]") {
   const auto before = shown(it.from);
   const auto into = it.put_back(it.take());
   CHECK(shown(into) == before);
+}
+
+namespace {
+
+void give(const std::string& path, const char* name, std::string_view value) {
+  REQUIRE(::lsetxattr(path.c_str(), name, value.data(), value.size(), 0) == 0);
+}
+std::string given(const std::string& path, const char* name) {
+  char value[256];
+  const auto n = ::lgetxattr(path.c_str(), name, value, sizeof value);
+  return n < 0 ? "none" : std::string{value, static_cast<std::size_t>(n)};
+}
+/// Mode, owner, group and time.
+std::string of(const std::string& path) {
+  struct stat is {};
+  if (::lstat(path.c_str(), &is) != 0)
+    return "none";
+  std::ostringstream words;
+  words << std::oct << is.st_mode << std::dec << ' ' << is.st_uid << ':' << is.st_gid << ' '
+        << is.st_mtim.tv_sec;
+  return words.str();
+}
+
+} // namespace
+
+TEST_CASE("a whole disk comes back over its image", "[snapshots]") {
+  if (::geteuid() != 0)
+    return; // Owners are root's to set.
+  fixture it;
+  const auto disk = it.from, u = disk + "/u/", image = (it.files / "image").string() + "/";
+  fs::create_directory(disk + "/uu");
+  const auto write = [](const std::string& path, std::string_view content) {
+    fs::create_directories(fs::path{path}.parent_path());
+    std::ofstream{path, std::ios::binary} << content;
+  };
+  for (const auto* each :
+       {"etc/kept", "etc/gone", "etc/changed", "etc/deep/gone/file", "opaque/old/file",
+        "file/was/directory", "directory", "usr/lib/old", "usr/lib/kept", "link"})
+    write(image + each, "image");
+  write(u + "etc/changed", "disk");
+  REQUIRE(::chown((u + "etc/changed").c_str(), 5, 6) == 0);
+  REQUIRE(::chmod((u + "etc/changed").c_str(), 04711) == 0);
+  give(u + "etc/changed", "user.note", std::string{"a\0b", 3});
+  give(u + "etc/changed", "user.overlay.origin", "of this machine");
+  // cap_net_raw+ep, as the kernel keeps it.
+  const std::string capability{"\1\0\0\2\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 20};
+  write(u + "bin/ping", "ping");
+  REQUIRE(::chown((u + "bin/ping").c_str(), 1, 1) == 0);
+  give(u + "bin/ping", "security.capability", capability);
+  fs::create_hard_link(u + "bin/ping", u + "bin/ping6");
+  for (const auto* each : {"etc/gone", "etc/deep"})
+    REQUIRE(::mknod((u + each).c_str(), S_IFCHR, 0) == 0);
+  write(u + "opaque/new", "new");
+  give(u + "opaque", opaque_attribute, "y");
+  write(u + "file", "a file now");
+  write(u + "directory/in", "a directory now");
+  REQUIRE(::chown((u + "directory").c_str(), 7, 8) == 0);
+  REQUIRE(::chmod((u + "directory").c_str(), 03770) == 0);
+  REQUIRE(::mkfifo((u + "fifo").c_str(), 0600) == 0);
+  REQUIRE(::chown((u + "fifo").c_str(), 9, 9) == 0);
+  fs::create_symlink("/absolute", u + "link");
+  REQUIRE(::lchown((u + "link").c_str(), 65'534, 65'535) == 0);
+  fs::create_directories(u + "empty");
+  write(disk + "/uu/lib/new", "new");
+  REQUIRE(::mknod((disk + "/uu/lib/old").c_str(), S_IFCHR, 0) == 0);
+  write(u + "large", random_bytes(3'000'000));
+  for (const auto* each : {"etc/changed", "directory", "fifo", "link", "empty", "."})
+    set_time(u + each, 1'000'000'000, 5);
+
+  std::string reference;
+  {
+    const tree_child child{false, disk, nullptr, true};
+    const auto taken = it.store.take({"abc", 7, ++it.now_ms, {}, true}, child.socket(), nullptr);
+    REQUIRE(taken);
+    reference = *taken;
+  }
+  {
+    const tree_child child{true, image, nullptr, true};
+    REQUIRE(it.store.put_back(reference, child.socket(), nullptr, true));
+  }
+  for (const auto* each :
+       {"etc/changed", "bin/ping", "directory", "fifo", "link", "empty", "file", "large", "."}) {
+    INFO(each);
+    CHECK(of(image + each) == of(u + each));
+  }
+  CHECK(read(image + "etc/changed") == "disk");
+  CHECK(read(image + "etc/kept") == "image");
+  CHECK(given(image + "etc/changed", "user.note") == std::string{"a\0b", 3});
+  CHECK(given(image + "etc/changed", "user.overlay.origin") == "none");
+  CHECK(given(image + "bin/ping", "security.capability") == capability);
+  CHECK(fs::equivalent(image + "bin/ping", image + "bin/ping6"));
+  CHECK(given(image + "opaque", opaque_attribute) == "none"); // It is so by what is in it.
+  CHECK(read(image + "opaque/new") == "new");
+  for (const auto* gone : {"etc/gone", "etc/deep", "opaque/old", "usr/lib/old"}) {
+    INFO(gone);
+    CHECK(of(image + gone) == "none");
+  }
+  CHECK(read(image + "file") == "a file now");
+  CHECK(read(image + "directory/in") == "a directory now");
+  CHECK(fs::read_symlink(image + "link") == "/absolute");
+  CHECK(read(image + "usr/lib/new") == "new");
+  CHECK(read(image + "usr/lib/kept") == "image");
+  CHECK((read(image + "large") == read(u + "large")));
+
+  INFO("it is not to be had as a workspace, and a workspace has no owners");
+  CHECK(it.try_put_back(reference).reason().code == errc::store_failed);
 }
 
 TEST_CASE("an empty workspace is a snapshot as well", "[snapshots]") {
