@@ -6,10 +6,13 @@
 #include <boost/asio/steady_timer.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <csignal>
+#include <cstdint>
 #include <exception>
 #include <future>
 #include <pthread.h>
+#include <utility>
 
 namespace insula {
 
@@ -21,6 +24,11 @@ struct position {
   boost::asio::io_context* context = nullptr;
 };
 thread_local position current;
+
+/// What the threads of all pools have done, but for the questions of settle(). A thread counts a
+/// handler once that is over.
+std::atomic<std::uint64_t> handlers_done = 0;
+thread_local bool was_question = false;
 
 } // namespace
 
@@ -61,11 +69,23 @@ io_pool::~io_pool() {
       each->context.shutdown();
 }
 
+/// What they had been given may have handed over to another thread, and that one to a third: it
+/// has settled when nothing was done between two questions, twice. What goes on for ever is not
+/// waited for.
 void io_pool::settle() {
-  for (const auto& each : workers_) {
-    std::promise<void> done;
-    boost::asio::post(each->context, [&done] { done.set_value(); });
-    done.get_future().get();
+  constexpr unsigned most_rounds = 100;
+  unsigned quiet = 0;
+  for (unsigned round = 0; round < most_rounds && quiet < 2; ++round) {
+    const auto before = handlers_done.load();
+    for (const auto& each : workers_) {
+      std::promise<void> done;
+      boost::asio::post(each->context, [&done] {
+        was_question = true;
+        done.set_value();
+      });
+      done.get_future().get();
+    }
+    quiet = handlers_done.load() == before ? quiet + 1 : 0;
   }
 }
 
@@ -77,7 +97,9 @@ void io_pool::run(worker& mine) {
   current = {this, &mine.context};
   while (!mine.context.stopped()) {
     try {
-      mine.context.run();
+      while (mine.context.run_one() > 0)
+        if (!std::exchange(was_question, false))
+          ++handlers_done;
     } catch (const std::exception& failure) {
       log::error("io.handler_failed", {{"why", failure.what()}});
     }

@@ -17,7 +17,7 @@ function snapshots_in(said) {
 }
 
 /// What stands in a list of descriptions.
-function snapshot_figures({ id, name, sandbox, state, kind, bytes, created_ms, expires_ms, parent, image, labels, sandboxes }) {
+function snapshot_figures({ id, name, sandbox, state, kind, bytes, created_ms, expires_ms, parent, image, image_changed, labels, sandboxes }) {
   const told = {
     Id: id,
     Name: name,
@@ -25,7 +25,7 @@ function snapshot_figures({ id, name, sandbox, state, kind, bytes, created_ms, e
     Kind: kind,
     Taken: moment_text(created_ms),
     Size: bytes ? bytes_text(bytes) : undefined,
-    Image: image,
+    Image: image_changed ? `${image}, which was changed since` : image,
     'Disk of': sandbox,
     'Comes from': parent,
     Expires: expires_ms === undefined ? undefined : moment_text(expires_ms),
@@ -291,13 +291,14 @@ class SnapshotsView {
 
   /// One thing that a button is for, and then a look. What the node does not do at all is told for good. `id`: of the snapshot that it is about.
   async act(button, words, what, id) {
+    if (this.closed) return; // A dialog of it was still open.
     await this.perform(button, async () => {
       this.tell(words);
       try {
         await what();
       } catch (why) {
         if (!this.closed) this.tell('');
-        if (this.closed || why.status !== 403) throw why;
+        if (this.closed || why.status !== 403 || button !== this.parts.take) throw why;
         this.keeps_none(why.message);
       } finally {
         await this.look();
@@ -335,8 +336,9 @@ class SnapshotsView {
     this.act(button, 'Making a sandbox\u2026', async () => {
       const id = await node.create_from(snapshot.id);
       expect_answer(is_sandbox_id(id));
+      if (!this.closed) this.tell('1 sandbox is about to start:', [id]);
       const { running } = await node.start(id);
-      if (!running) throw new NodeError('The sandbox did not start.', 0);
+      if (!running) throw new NodeError(`The sandbox ${id} did not start.`, 0);
       if (!this.closed) this.tell('1 sandbox was made:', [id]);
     });
   }

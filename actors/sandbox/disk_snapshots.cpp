@@ -22,6 +22,9 @@ constexpr const char* rolled_back_key = "rolled_back";
 /// of one that nobody sees.
 constexpr const char* told_key = "disk_of";
 
+/// Of what this start lies over: what has its name may change while it runs.
+constexpr const char* image_digest_key = "image_digest";
+
 /// Starts that a rollback meets one after the other.
 constexpr unsigned most_starts = 3;
 
@@ -80,6 +83,9 @@ bool disk_snapshots::has_other_disk() const {
 void disk_snapshots::note_start(std::vector<storage::change>& into) const {
   if (has_other_disk())
     into.push_back({rolled_back_key, std::nullopt});
+  const auto& digest = core_.image().digest;
+  if (record().value(image_digest_key) != digest)
+    into.push_back({image_digest_key, digest.empty() ? std::nullopt : std::optional{digest}});
 }
 
 void disk_snapshots::describe(sandbox_description& into) const {
@@ -173,7 +179,8 @@ snapshot_description disk_snapshots::describe_next(const std::string& id,
     is.run = run->number;
   is.image = record().value(image_key);
   is.image_source = record().value(image_source_key);
-  is.image_digest = core_.image().digest;
+  // Of one that an earlier version has started it is not known.
+  is.image_digest = record().value(image_digest_key);
   is.hidden = wanted.hidden;
   is.name = wanted.name;
   is.labels = wanted.labels;
@@ -384,7 +391,10 @@ void disk_snapshots::keep(std::function<void(const result<void>&)> then) {
           failpoint("snapshot.kept");
           stand_on(
             *taken, changes_of(taken->created_ms),
-            [=, this](const std::string& before) { release(before, [told] { told({}); }); },
+            [=, this](const std::string& before) {
+              failpoint("snapshot.kept");
+              release(before, [told] { told({}); });
+            },
             [told](const error& why) { told(why); });
         }},
         true);

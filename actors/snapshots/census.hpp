@@ -11,7 +11,7 @@
 
 namespace insula::actors::snapshots {
 
-/// What becomes of a snapshot, for those who count. `hidden`: nobody sees it, but it has bytes.
+/// What a snapshot is counted as. `hidden`: nobody sees it, but it has bytes.
 /// `deleted`: nobody can begin with it, and a sandbox stands on its bytes. `failed`: its bytes are
 /// lost.
 enum class counted_as : std::uint8_t { created, hidden, deleted, failed };

@@ -3,16 +3,22 @@
 #include "base/limits.hpp"
 
 #include <utility>
+#include <vector>
 
 namespace insula::actors::snapshots {
 
 namespace {
+
+/// Clients do not wait longer for a comparison than for this and their own.
+constexpr std::chrono::minutes turn_patience{1};
 
 runtime::sandbox_spec spec_of(const sandbox_image& image) {
   runtime::sandbox_spec spec;
   spec.host_name = "disks";
   spec.image = image.layers;
   spec.network = egress_policy::deny_all();
+  // Then all that can lie over an image does, so that it is none of what a disk has changed.
+  spec.may_gain_rights = true;
   spec.limits = {.memory_bytes = limits::disk_helper_memory_bytes,
                  .disk_bytes = 16u << 20,
                  .shm_bytes = 1u << 20,
@@ -27,7 +33,8 @@ runtime::sandbox_spec spec_of(const sandbox_image& image) {
 
 void disk_helpers::compare(shared_image image, const runtime::compare_request& wanted,
                            changes_function tell) {
-  const auto what = std::make_shared<job>(job{std::move(image), wanted, std::move(tell)});
+  const auto until = std::chrono::steady_clock::now() + turn_patience;
+  const auto what = std::make_shared<job>(job{std::move(image), wanted, std::move(tell), until});
   {
     const std::lock_guard lock{guard_};
     if (running_ == limits::disk_helpers && waiting_.size() < limits::waiting_for_disk_helper)
@@ -57,17 +64,22 @@ void disk_helpers::begin(const std::shared_ptr<job>& what) {
 }
 
 void disk_helpers::one_less() {
+  std::vector<std::shared_ptr<job>> late;
   std::shared_ptr<job> next;
   {
     const std::lock_guard lock{guard_};
-    if (waiting_.empty()) {
-      --running_;
-      return;
+    const auto now = std::chrono::steady_clock::now();
+    while (!next && !waiting_.empty()) {
+      (waiting_.front()->until > now ? next : late.emplace_back()) = waiting_.front();
+      waiting_.pop_front();
     }
-    next = std::move(waiting_.front());
-    waiting_.pop_front();
+    if (!next)
+      --running_;
   }
-  begin(next);
+  for (const auto& each : late)
+    each->tell(error{errc::deadline_exceeded, "other disks were compared for too long"});
+  if (next)
+    begin(next);
 }
 
 } // namespace insula::actors::snapshots

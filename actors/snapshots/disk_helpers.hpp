@@ -3,6 +3,7 @@
 #include "actors/image_catalogue.hpp"
 #include "runtime/engine.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <functional>
@@ -15,7 +16,7 @@ namespace insula::actors::snapshots {
 /// is read in a sandbox alone, and under its limits. Each is made for one job, and has no name, so
 /// that none outlives its server.
 ///
-/// Threads: any. Owner: kept by whoever asks, until it has answered; the engine outlives it.
+/// Threads: any. Owner: each job keeps it until the answer; the engine outlives it.
 class disk_helpers : public std::enable_shared_from_this<disk_helpers> {
 public:
   explicit disk_helpers(runtime::engine& of)
@@ -25,7 +26,8 @@ public:
 
   /// Two snapshots over that image. `tell` is called once, on a thread of the engine's or, of what
   /// is refused, before this returns. Errors: those of engine::create() and
-  /// sandbox::compare_disks(); limit_reached, as many wait as may.
+  /// sandbox::compare_disks(); limit_reached, as many wait as may; deadline_exceeded, also for one
+  /// whose turn does not come.
   void compare(shared_image image, const runtime::compare_request& wanted, changes_function tell);
 
 private:
@@ -33,6 +35,7 @@ private:
     shared_image image;
     runtime::compare_request wanted;
     changes_function tell;
+    std::chrono::steady_clock::time_point until; ///< For its turn.
   };
   void begin(const std::shared_ptr<job>& what);
   void one_less();

@@ -192,7 +192,13 @@ public:
         self_->request(directory, caf::infinite, find_snapshot{older, wanted.context})
           .then(
             [=, this](const snapshot_description& base) {
-              if (base.image != found->image || base.image_source != found->image_source)
+              const bool same_source = base.image_source == found->image_source;
+              if (base.state == snapshot_state::deleted && !same_source) // What is freed has none.
+                return to(error{errc::not_found, "what snapshot " + base.id + " had is gone"});
+              const bool digests_differ = !base.image_digest.empty() &&
+                                          !found->image_digest.empty() &&
+                                          base.image_digest != found->image_digest;
+              if (base.image != found->image || !same_source || digests_differ)
                 return to(
                   error{errc::invalid_request, "snapshots over different images are not compared"});
               compare_with(*found, base.id, wanted, to);
@@ -383,10 +389,14 @@ private:
   void compare_with(const snapshot_description& is, const std::string& older,
                     const compare_snapshots& wanted, const changes_function& to) {
     auto image = options_->images->find(is.image);
-    if (!is.image_source.empty() && !(image && is.image_source.ends_with("@" + image->digest)))
-      image = image_of(is.image_source.substr(is.image_source.find('@') + 1));
+    const auto digest = is.image_source.empty()
+                          ? is.image_digest
+                          : is.image_source.substr(is.image_source.find('@') + 1);
+    if (!digest.empty() && !(image && image->digest == digest))
+      image = image_of(digest);
     if (!image)
-      return to(error{errc::image_refused, "the image of the snapshot is not on this node"});
+      return to(error{errc::image_refused,
+                      "what the snapshot lies over is not on this node, or was changed since"});
     comparing_.emplace(++last_comparison_, to);
     options_->disk_helpers->compare(
       std::move(image), {id_, older, wanted.after, wanted.limit},

@@ -5,10 +5,13 @@
 #include "http/bridge/snapshot_json.hpp"
 #include "http/sandboxes/ask_directory.hpp"
 #include "http/sandboxes/ask_sandbox.hpp"
+#include "http/sandboxes/keyed_id.hpp"
 #include "http/text/percent.hpp"
 
 #include <charconv>
 #include <chrono>
+#include <optional>
+#include <utility>
 
 /// What differs between snapshots of whole disks: an API of the node's own.
 namespace insula::http::bridge {
@@ -30,10 +33,9 @@ void answer_with(const reply& to, const error& why) {
   to->respond(error_response(step::snapshot, why));
 }
 
-/// Errors: invalid_request. `id` is the page's own only if its cursor says none.
-result<compare_snapshots> read_page(const std::string& query, std::string id) {
+/// Errors: invalid_request.
+result<compare_snapshots> read_query(const std::string& query) {
   compare_snapshots wanted;
-  wanted.id = std::move(id);
   wanted.older = form_value(query, "from");
   if (!wanted.older.empty() && !sandbox_id::parse(wanted.older))
     return error{errc::invalid_request, "from must be the id of a snapshot"};
@@ -46,18 +48,21 @@ result<compare_snapshots> read_page(const std::string& query, std::string id) {
       return error{errc::invalid_request,
                    "limit must be a whole number from 1 to " + std::to_string(max_changes_at_once)};
   }
-  const auto cursor = form_value(query, "cursor");
-  if (cursor.empty())
-    return wanted;
-  const error not_ours{errc::invalid_request, "cursor must be that of the page before"};
-  const auto place = from_base64url(cursor);
-  const auto slash = place ? place->find('/') : std::string::npos;
-  if (slash == std::string::npos || place->find('\0') != std::string::npos)
-    return not_ours;
-  wanted.after = place->substr(slash);
-  if (wanted.id.empty() && !sandbox_id::parse(wanted.id = place->substr(0, slash)))
-    return not_ours;
   return wanted;
+}
+
+const error not_ours{errc::invalid_request, "cursor must be that of the page before"};
+
+/// Where the next page begins: WORDS, then the last path. None: it is none.
+struct place {
+  std::string words, path;
+};
+std::optional<place> place_in(const std::string& cursor) {
+  const auto text = from_base64url(cursor);
+  const auto slash = text ? text->find('/') : std::string::npos;
+  if (slash == std::string::npos || text->find('\0') != std::string::npos)
+    return std::nullopt;
+  return place{text->substr(0, slash), text->substr(slash)};
 }
 
 void compare(const services& with, compare_snapshots wanted, const reply& to,
@@ -67,9 +72,9 @@ void compare(const services& with, compare_snapshots wanted, const reply& to,
                                   [to](const error& why) { answer_with(to, why); });
 }
 
-std::string cursor_of(const snapshot_changes& page, const std::string& id) {
+std::string cursor_of(const snapshot_changes& page, const std::string& words) {
   return page.found.more && !page.found.changes.empty()
-           ? base64url(id + page.found.changes.back().path)
+           ? base64url(words + page.found.changes.back().path)
            : std::string{};
 }
 
@@ -77,9 +82,16 @@ std::string cursor_of(const snapshot_changes& page, const std::string& id) {
 
 void answer_of_snapshot(const services& with, const std::string& id, const std::string& query,
                         const reply& to) {
-  auto wanted = read_page(query, id);
+  auto wanted = read_query(query);
   if (!wanted)
     return answer_with(to, wanted.reason());
+  if (const auto cursor = form_value(query, "cursor"); !cursor.empty()) {
+    const auto at = place_in(cursor);
+    if (!at || !at->words.empty())
+      return answer_with(to, not_ours);
+    wanted->after = at->path;
+  }
+  wanted->id = id;
   to->answer_within(disk_patience, overdue(step::snapshot, "the disks were not compared in time"));
   compare(with, std::move(*wanted), to, [to](const snapshot_changes& page) {
     to->respond({200, write_changes(page, cursor_of(page, {}))});
@@ -89,38 +101,54 @@ void answer_of_snapshot(const services& with, const std::string& id, const std::
 // ---- Of a disk in use: a snapshot that nobody sees stands still for it. It stays for as long as
 // there are other pages, and expires.
 
+/// The cursor of a page of such a snapshot proves that this server has made it, for that sandbox.
+std::string proof_of(const services& with, const std::string& sandbox, const std::string& copy) {
+  return keyed_id(with.secret, "diff\n" + sandbox + '\n' + copy);
+}
+
 /// Nobody waits for it.
 void drop(const services& with, const std::string& id) {
   ask_directory<snapshot_description>(
     with, delete_snapshot{id}, [](const snapshot_description&) {}, [](const error&) {});
 }
 
-void compare_copy(const shared_services& with, compare_snapshots wanted, const reply& to) {
+/// `is_first`: no cursor of the copy has been given out.
+void compare_copy(const shared_services& with, const std::string& sandbox, compare_snapshots wanted,
+                  bool is_first, const reply& to) {
   const auto copy = wanted.id;
   wanted.context = to->context();
   ask_directory<snapshot_changes>(
     *with, std::move(wanted),
     [=](const snapshot_changes& page) {
-      const auto cursor = cursor_of(page, copy);
+      const auto cursor = cursor_of(page, copy + '.' + proof_of(*with, sandbox, copy));
       if (cursor.empty())
         drop(*with, copy);
       to->respond({200, write_changes(page, cursor)});
     },
     [=](const error& why) {
-      drop(*with, copy);
+      if (is_first)
+        drop(*with, copy);
       answer_with(to, why);
     });
 }
 
 void answer_of_sandbox(const shared_services& with, const std::string& id, const std::string& query,
                        const reply& to) {
-  auto wanted = read_page(query, {});
+  auto wanted = read_query(query);
   if (!wanted)
     return answer_with(to, wanted.reason());
-  if (!wanted->id.empty()) {
+  if (const auto cursor = form_value(query, "cursor"); !cursor.empty()) {
+    const auto at = place_in(cursor);
+    const auto dot = at ? at->words.find('.') : std::string::npos;
+    if (dot == std::string::npos)
+      return answer_with(to, not_ours);
+    wanted->id = at->words.substr(0, dot);
+    wanted->after = at->path;
+    if (at->words.substr(dot + 1) != proof_of(*with, id, wanted->id))
+      return answer_with(to, not_ours);
     to->answer_within(disk_patience,
                       overdue(step::snapshot, "the disks were not compared in time"));
-    return compare_copy(with, std::move(*wanted), to);
+    return compare_copy(with, id, std::move(*wanted), false, to);
   }
   take_snapshot copy;
   copy.hidden = true;
@@ -130,10 +158,10 @@ void answer_of_sandbox(const shared_services& with, const std::string& id, const
     .starts(false)
     .or_else(failing(step::snapshot))
     .then<snapshot_description>(
-      [with, to, page = std::move(*wanted)](const snapshot_description& is) {
+      [with, id, to, page = std::move(*wanted)](const snapshot_description& is) {
         auto next = page;
         next.id = is.id;
-        compare_copy(with, std::move(next), to);
+        compare_copy(with, id, std::move(next), true, to);
       });
 }
 
@@ -142,8 +170,11 @@ std::vector<documented_answer> answers(const char* none) {
           {"400", "", "", "InvalidRequest"},
           {"403", "The node is in a cluster.", "application/json", "ErrorResponse"},
           {"404", none, "application/json", "ErrorResponse"},
+          {"409", "The sandbox's run is over.", "application/json", "ErrorResponse"},
           {"429", "As many disks are compared as may be.", "application/json", "ErrorResponse"},
-          {"502", "They could not be compared.", "application/json", "ErrorResponse"}};
+          {"502", "They could not be compared.", "application/json", "ErrorResponse"},
+          {"503", "No room for another sandbox.", "application/json", "ErrorResponse"},
+          {"507", "The disk is full.", "application/json", "ErrorResponse"}};
 }
 
 } // namespace

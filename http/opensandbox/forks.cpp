@@ -63,7 +63,9 @@ response not_forked(const std::string& source, const error& why, std::string_vie
     return later;
   }
   switch (why.code) {
-    case errc::forbidden: return refused({501, "FORK::UNSUPPORTED_RUNTIME", why.message});
+    case errc::forbidden:
+      return reason == no_snapshot ? refused({501, "FORK::UNSUPPORTED_RUNTIME", why.message})
+                                   : failed(source, why);
     case errc::invalid_request: return refused({400, "FORK::INVALID_REQUEST", why.message});
     case errc::run_over: return refused({409, "FORK::INVALID_SOURCE_STATE", why.message});
     case errc::not_found: // The source, or the snapshot, is gone by now.
@@ -135,16 +137,16 @@ private:
   }
 
   /// A question to a sandbox, which need not run.
+  using failed_function = std::function<void(fork_making&, const error&)>;
   template <class Answer, class Message>
   void ask(const std::string& id, Message message, void (fork_making::*answered)(const Answer&),
-           std::string_view reason) {
+           std::string_view reason, failed_function failed = nullptr) {
     message.context = to_->context();
     sandbox_question<Message, Answer> asked{
       with_->directory, id, std::move(message),
       [me = shared_from_this(), answered](const Answer& told) { (*me.*answered)(told); },
-      [me = shared_from_this(), reason](question_stage, const error& why) {
-        me->fail(why, reason);
-      }};
+      [me = shared_from_this(), reason, failed = std::move(failed)](
+        question_stage, const error& why) { failed ? failed(*me, why) : me->fail(why, reason); }};
     asked.starts_it = false;
     ask_sandbox(*with_, std::move(asked));
   }
@@ -152,7 +154,10 @@ private:
   // ---- A request that came before
 
   void look_whether_made() {
-    ask(is_.id, redefine_sandbox{}, &fork_making::on_sibling, no_sibling);
+    ask(is_.id, redefine_sandbox{}, &fork_making::on_sibling, no_sibling,
+        [](fork_making& me, const error& why) {
+          me.refuse(not_forked(me.is_.from.source, why, no_sibling));
+        });
   }
   void on_sibling(const sandbox_description& there) {
     if (!there.exists)
@@ -163,7 +168,9 @@ private:
     is_ = *made;
     was_made_ = true;
     forks_->end(is_.id);
-    if (state_of(there) != "Running") // Then it did once.
+    // Then it did once; and what it was to run is known to have begun for that long.
+    const bool is_old = now_ms() - there.created_ms > limits::results_kept.count() / 2;
+    if (state_of(there) != "Running" || is_old)
       return to_->respond(accepted(*made));
     metadata_ = read_notes(text_of_notes(there)).metadata;
     make(); // It may have been made, and not come to run.
@@ -235,7 +242,16 @@ private:
       outcome ? me->look_at_sibling() : me->fail(outcome.reason(), no_sibling);
     });
   }
-  void look_at_sibling() { ask(is_.id, redefine_sandbox{}, &fork_making::on_made, no_sibling); }
+  /// It runs: what is asked from here on is no reason for it to have failed.
+  void look_at_sibling() {
+    ask(is_.id, redefine_sandbox{}, &fork_making::on_made, no_sibling,
+        [](fork_making& me, const error&) {
+          me.is_.state = fork_state::succeeded;
+          me.is_.updated_ms = now_ms();
+          me.forks_->end(me.is_.id);
+          me.to_->respond(accepted(me.is_));
+        });
+  }
   void on_made(const sandbox_description& there) {
     const auto made = fork_of(is_.id, there);
     if (!made) // It is being deleted.
@@ -351,15 +367,21 @@ void add_fork_routes(const add_lifecycle_route& add, const std::shared_ptr<fork_
                      "as long as its sandbox is there; another request with it is refused."}},
      .body_type = json_type,
      .body_schema = "OpenSandboxForkRequest",
-     .answers = {{"202", "It runs; after 25 seconds without that, it is on its way.", json_type,
-                  "OpenSandboxFork"},
-                 {"400", "It is wrong; the message says what.", json_type, failure},
-                 {"409",
-                  "The sandbox does not run, the key is another request's, or something that is "
-                  "asked for is not supported.",
-                  json_type, failure},
-                 {"422", "The body is not as it must be.", json_type, failure},
-                 {"501", "This node keeps no snapshots.", json_type, failure}}});
+     .answers = {
+       {"202", "It runs; after 25 seconds without that, it is on its way.", json_type,
+        "OpenSandboxFork"},
+       {"400", "It is wrong; the message says what.", json_type, failure},
+       {"409",
+        "The sandbox does not run, the key is another request's, or something that is "
+        "asked for is not supported.",
+        json_type, failure},
+       {"404", "There is no such sandbox.", json_type, failure},
+       {"422", "The body is not as it must be.", json_type, failure},
+       {"429", "As many snapshots are taken as may be.", json_type, failure},
+       {"500", "It could not be made; nothing is left of it.", json_type, failure},
+       {"503", "No room for it, or its last sandbox is being deleted.", json_type, failure},
+       {"507", "The disk is full.", json_type, failure},
+       {"501", "This node keeps no snapshots.", json_type, failure}}});
   add(verb::get, "/forks/:fid", body_use::ignored,
       [forks](const shared_services& with, const lifecycle_call& what, const std::string&,
               const reply& to) { get(with, forks, what, to); },

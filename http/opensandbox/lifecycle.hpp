@@ -44,7 +44,8 @@ void add_snapshot_routes(const add_lifecycle_route& add);
 void add_fork_routes(const add_lifecycle_route& add, const std::shared_ptr<fork_table>& forks);
 
 /// What the client has it run, unless that does nothing. It is none of the maker's business how it
-/// ends; its end can be asked for by no id. `once`: another one that was to run once has not run.
+/// ends; its end can be asked for by no id. `once`: nothing is run if
+/// the entrypoint of this sandbox was started so before.
 void run_entrypoint(const shared_services& with, const std::string& id,
                     const std::vector<std::string>& words, const request_context& context,
                     bool once = false);

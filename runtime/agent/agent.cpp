@@ -307,7 +307,7 @@ start_failure run_command(const request& req, const command& wanted, const int* 
   ::_exit(127);
 }
 
-/// What came with one packet is in the order of its numbers.
+/// The kernel gives the descriptors of one packet rising numbers. All others are closed.
 void close_all_but(const int* fds, int count) {
   int next = control_fd;
   for (int i = 0; i < count; ++i) {

@@ -26,6 +26,8 @@ namespace {
 constexpr int directory_flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
 /// Three descriptors and a frame each.
 constexpr std::size_t max_depth = 1'000;
+/// What is further below is not told of: a client must be able to ask for what comes behind it.
+constexpr std::size_t max_path = 4'096;
 
 /// As a byte of the order: what is in a directory comes right behind it.
 int rank(char letter) {
@@ -129,7 +131,7 @@ private:
       if (length > 0)
         name_ += '/';
       name_ += *at;
-      if (is_wanted())
+      if (name_.size() <= max_path && is_wanted())
         compare_entry(before, now, image, at->c_str());
       if (depth_ == 0 && *at == own_layer && is_wanted()) {
         ++depth_; // Nothing is in it unless the machine's /usr is over that of the image.
@@ -248,7 +250,8 @@ private:
     if (S_ISLNK(a.st_mode))
       return target_of(old_in, name) != target_of(new_in, name);
     if (S_ISDIR(a.st_mode))
-      return false;
+      return !same_attributes(open_below(old_in, name, O_DIRECTORY),
+                              open_below(new_in, name, O_DIRECTORY));
     return a.st_rdev != b.st_rdev;
   }
 
@@ -258,11 +261,16 @@ private:
     return {target, length < 0 ? 0 : static_cast<std::size_t>(length)};
   }
 
-  static bool same_file(int old_in, int new_in, const char* name) {
+  static unique_fd open_below(int directory, const char* name, int also = 0) {
     constexpr int flags = O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
-    const unique_fd a{::openat(old_in, name, flags)}, b{::openat(new_in, name, flags)};
-    return a && b && same_bytes(a.get(), b.get()) &&
-           attributes_of(a.get()) == attributes_of(b.get());
+    return unique_fd{::openat(directory, name, flags | also)};
+  }
+  static bool same_attributes(const unique_fd& a, const unique_fd& b) {
+    return a && b && attributes_of(a.get()) == attributes_of(b.get());
+  }
+  static bool same_file(int old_in, int new_in, const char* name) {
+    const auto a = open_below(old_in, name), b = open_below(new_in, name);
+    return a && b && same_bytes(a.get(), b.get()) && same_attributes(a, b);
   }
 
   static ssize_t read_some(int file, char* into, std::size_t size) {

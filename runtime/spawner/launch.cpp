@@ -533,8 +533,11 @@ unique_fd mapped_copy(int directory, int user_namespace, std::uint64_t more_attr
   attributes.attr_set = MOUNT_ATTR_IDMAP | more_attributes;
   attributes.userns_fd = static_cast<std::uint64_t>(user_namespace);
   if (tree && ::syscall(SYS_mount_setattr, tree.get(), "", AT_EMPTY_PATH, &attributes,
-                        sizeof attributes) != 0)
+                        sizeof attributes) != 0) {
+    const int why = errno;
     tree.reset();
+    errno = why;
+  }
   return tree;
 }
 

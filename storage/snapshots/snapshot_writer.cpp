@@ -59,7 +59,7 @@ public:
     if (!archive_)
       throw std::bad_alloc{};
     ::archive_write_set_format_pax(archive_.get());
-    ::archive_write_set_options(archive_.get(), "hdrcharset=BINARY,xattrheader=SCHILY");
+    ::archive_write_set_options(archive_.get(), "hdrcharset=BINARY,xattrheader=LIBARCHIVE");
     ::archive_write_set_bytes_per_block(archive_.get(), 0); // Everything comes out at once.
     ::archive_write_open(archive_.get(), this, nullptr, &take, nullptr);
   }

@@ -528,4 +528,17 @@ TEST_CASE("a snapshot says when its image is not what it was", "[actors][snapsho
   node.options->images->put("host", {{"host", true}, {}, "/bin/bash", "sha256:2"});
   CHECK(node.find(made.id).value().image_changed);
   CHECK(node.find(made.id).value().image_digest == "sha256:1");
+  const auto later = node.take(node.running("abc")); // It still lies over what it started from.
+  CHECK(later.image_digest == "sha256:1");
+
+  INFO("over what is not there any more nothing is compared");
+  node.options->disk_helpers = std::make_shared<snapshots::disk_helpers>(node.engine);
+  const auto compare = [&](const std::string& id, const std::string& older) {
+    return node.sys.ask<snapshot_changes>(node.directory, compare_snapshots{id, older});
+  };
+  CHECK(compare(later.id, made.id).reason().code == errc::image_refused);
+  const auto other = node.take(node.running("def"));
+  CHECK(other.image_digest == "sha256:2");
+  CHECK(compare(other.id, made.id).reason().code == errc::invalid_request);
+  CHECK(compare(other.id, {}).value().older.empty());
 }

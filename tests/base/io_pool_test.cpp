@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <memory>
 #include <stdexcept>
@@ -85,6 +86,21 @@ TEST_CASE("what waits when a pool ends may have parts in all of its contexts", "
       }
   }
   CHECK(held.use_count() == 1);
+}
+
+TEST_CASE("a pool has settled when what was handed on from thread to thread is done as well",
+          "[io_pool]") {
+  io_pool pool{2};
+  for (int run = 0; run < 200; ++run) {
+    std::atomic<int> left = 20;
+    std::function<void()> hand_on = [&] {
+      if (--left > 0)
+        boost::asio::post(pool.context(static_cast<std::size_t>(left % 2)), hand_on);
+    };
+    boost::asio::post(pool.context(0), hand_on);
+    pool.settle();
+    REQUIRE(left == 0);
+  }
 }
 
 TEST_CASE("a pool has settled when each thread has done what it had been given", "[io_pool]") {

@@ -231,6 +231,26 @@ TEST_CASE("what a persistent sandbox keeps is kept now and then while it is used
   CHECK(said(it, "abc", "cat file") == "1\n");
 }
 
+TEST_CASE("a persistent sandbox has what it kept last, where a server ends right after that",
+          "[snapshots][crash][failpoint]") {
+  node it{"snapshots: {all: true, interval: 1s}"};
+  it.keeps_snapshots = true;
+  said(it, "abc", "echo 1 > file");
+  CHECK(it.stop(SIGINT) == 0); // Which keeps it.
+  {
+    const planned_crash plan{"snapshot.kept"};
+    it.start();
+  }
+  try {
+    it.sh("abc", "cat file; echo 2 > file; sleep 100");
+  } catch (const std::exception&) { // The connection was cut.
+  }
+  CHECK(it.stop(0) == SIGKILL);
+  it.crash_both();
+  it.start();
+  CHECK(said(it, "abc", "cat file") == "2\n");
+}
+
 TEST_CASE("a persistent sandbox that is stopped for being idle has its disk again",
           "[snapshots][idle]") {
   node it{"snapshots: {all: true}\nsandbox: {freeze_after: 300ms, stop_after: 1s}"};

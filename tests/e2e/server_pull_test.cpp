@@ -275,7 +275,9 @@ TEST_CASE("a pull that takes long is told of, goes on without its asker, and end
     way.hold_at(~0ull);
     REQUIRE(eventually([&] { return has(it.log(), "image.here image=debian-12"); }, 60s));
     CHECK(exec_with(it, "a", reference).out == "fresh\n");
-    CHECK(has(it.ask("GET", "/metrics").body, "insula_image_pulls_total{outcome=\"here\"} 1"));
+    CHECK(eventually([&] { // The image is here a moment before the pull is over.
+      return has(it.ask("GET", "/metrics").body, "insula_image_pulls_total{outcome=\"here\"} 1");
+    }));
   }
   SECTION("the server ends") {
     it.stop(SIGTERM);

@@ -70,7 +70,7 @@ TEST_CASE("a snapshot is taken beside a fork bomb, which does not run in what be
 
 TEST_CASE("a sandbox whose disk is used up has a snapshot, and so have its siblings",
           "[snapshots][fork]") {
-  node it{"sandbox: {limits: {disk: 64M}}"};
+  node it{"sandbox: {limits: {disk: 64MiB}}"};
   it.keeps_snapshots = true;
   CHECK(said(it, "abc",
              "head -c 200M /dev/zero > big; echo $?; echo 2> /dev/null > more || echo "

@@ -74,13 +74,24 @@ TEST_CASE("changes of disks are told page by page", "[http][snapshots]") {
   const auto page = ask(at.port(), "GET", "/v1/snapshot/snap/diff?from=older&limit=2").body;
   const std::string cursor = base64url("/b\xff");
   CHECK(page == R"({"from":"older","changes":[{"path":"/a b","change":"added","type":"file",)"
-                R"("bytes":7},{"path":"/b)" "\xef\xbf\xbd" R"(","change":"deleted","type":"directory"}],)"
+                R"("bytes":7},{"path":"/b)"
+                "\xef\xbf\xbd"
+                R"(","change":"deleted","type":"directory"}],)"
                 R"("cursor":")" +
                   cursor + "\"}");
   CHECK(ask(at.port(), "GET", "/v1/snapshot/snap/diff?cursor=" + cursor).status == 200);
   CHECK(at.heard().has("compare snap with  after /b\xff"));
   CHECK(ask(at.port(), "GET", "/v1/snapshot/snap/diff?from=none").status == 404);
   CHECK(ask(at.port(), "GET", "/v1/snapshot/snap/diff?cursor=YWJj").status == 400);
+
+  INFO("the cursor of a disk in use is that of a snapshot that was made for it");
+  at.plays().snapshots = {snapshot("snap", "abc")};
+  for (const auto* words : {"snap", "snap.abc", "."}) {
+    const auto forged = base64url(std::string{words} + "/b");
+    CHECK(ask(at.port(), "GET", "/v1/sandbox/abc/diff?cursor=" + forged).status == 400);
+  }
+  CHECK(at.plays().snapshots.size() == 1);
+  CHECK_FALSE(at.heard().has("delete snapshot snap"));
 }
 
 TEST_CASE("siblings have what their source has, and its environment if that is asked for",

@@ -359,8 +359,9 @@ TEST_CASE("what is asked of slots that nobody has changes nothing", "[runtime][h
   };
   CHECK(of_disk(spawner_op::flush_disk, "name").error == ESRCH);
   CHECK(of_disk(spawner_op::take_snapshot, "name").error == ESRCH);
+  CHECK(of_disk(spawner_op::show_snapshot, "name").error == ESRCH);
   CHECK(of_disk(spawner_op::drop_snapshot, "name").error == 0);
-  for (const auto what : {0u, 18u, 55u, 1u << 31, ~0u})
+  for (const auto what : {0u, 19u, 55u, 1u << 31, ~0u})
     n.send(n.request(static_cast<spawner_op>(what), other_slot), "text");
   CHECK(works(agent));
   n.ask(n.request(spawner_op::destroy, other_slot));
@@ -372,8 +373,8 @@ TEST_CASE("a snapshot's name leads to no other volume", "[runtime][hostile]") {
   const auto agent = n.make(other_slot);
   for (const std::string name : {"", ".", "..", "../sb-1001", "/etc", "sb_1", "A", "a b"}) {
     CAPTURE(name);
-    for (const auto what :
-         {spawner_op::flush_disk, spawner_op::take_snapshot, spawner_op::drop_snapshot}) {
+    for (const auto what : {spawner_op::flush_disk, spawner_op::take_snapshot,
+                            spawner_op::show_snapshot, spawner_op::drop_snapshot}) {
       auto wanted = n.request(what, other_slot);
       name.copy(wanted.snapshot, sizeof wanted.snapshot - 1);
       CHECK(n.ask(wanted).error == EINVAL);

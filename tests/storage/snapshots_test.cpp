@@ -386,6 +386,8 @@ TEST_CASE("a whole disk comes back over its image", "[snapshots]") {
   REQUIRE(::chmod((u + "etc/changed").c_str(), 04711) == 0);
   give(u + "etc/changed", "user.note", std::string{"a\0b", 3});
   give(u + "etc/changed", "user.overlay.origin", "of this machine");
+  const auto odd = "user.\xc3\xa4 b%c=" + std::string(200, 'n');
+  give(u + "etc/changed", odd.c_str(), "odd");
   // cap_net_raw+ep, as the kernel keeps it.
   const std::string capability{"\1\0\0\2\0\x20\0\0\0\0\0\0\0\0\0\0\0\0\0\0", 20};
   write(u + "bin/ping", "ping");
@@ -431,6 +433,7 @@ TEST_CASE("a whole disk comes back over its image", "[snapshots]") {
   CHECK(read(image + "etc/kept") == "image");
   CHECK(given(image + "etc/changed", "user.note") == std::string{"a\0b", 3});
   CHECK(given(image + "etc/changed", "user.overlay.origin") == "none");
+  CHECK(given(image + "etc/changed", odd.c_str()) == "odd");
   CHECK(given(image + "bin/ping", "security.capability") == capability);
   CHECK(fs::equivalent(image + "bin/ping", image + "bin/ping6"));
   CHECK(given(image + "opaque", opaque_attribute) == "none"); // It is so by what is in it.
