@@ -392,7 +392,7 @@ void disk_snapshots::keep(std::function<void(const result<void>&)> then) {
           stand_on(
             *taken, changes_of(taken->created_ms),
             [=, this](const std::string& before) {
-              failpoint("snapshot.kept");
+              failpoint("snapshot.stood_on");
               release(before, [told] { told({}); });
             },
             [told](const error& why) { told(why); });
