@@ -35,16 +35,17 @@ void disk_helpers::compare(shared_image image, const runtime::compare_request& w
                            changes_function tell) {
   const auto until = std::chrono::steady_clock::now() + turn_patience;
   const auto what = std::make_shared<job>(job{std::move(image), wanted, std::move(tell), until});
+  bool begins = false;
   {
     const std::lock_guard lock{guard_};
-    if (running_ == limits::disk_helpers && waiting_.size() < limits::waiting_for_disk_helper)
-      return waiting_.push_back(what);
-    if (running_ < limits::disk_helpers)
+    begins = running_ < limits::disk_helpers;
+    if (begins)
       ++running_;
-    else
-      return what->tell(error{errc::limit_reached, "as many disks are compared as may be"});
+    else if (waiting_.size() < limits::waiting_for_disk_helper)
+      return waiting_.push_back(what);
   }
-  begin(what);
+  begins ? begin(what)
+         : what->tell(error{errc::limit_reached, "as many disks are compared as may be"});
 }
 
 void disk_helpers::begin(const std::shared_ptr<job>& what) {

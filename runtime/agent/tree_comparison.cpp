@@ -3,12 +3,12 @@
 #include "base/disk_changes.hpp"
 #include "base/unique_fd.hpp"
 #include "runtime/agent/channel.hpp"
+#include "runtime/agent/directory_entries.hpp"
 
 #include <algorithm>
 #include <cerrno>
 #include <climits>
 #include <cstring>
-#include <dirent.h>
 #include <fcntl.h>
 #include <set>
 #include <string>
@@ -143,25 +143,9 @@ private:
   }
 
   static bool list(int directory, std::set<std::string>& into) {
-    if (directory < 0)
-      return true;
-    const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR* open = copy < 0 ? nullptr : ::fdopendir(copy);
-    if (open == nullptr) {
-      if (copy >= 0)
-        ::close(copy);
-      return false;
-    }
-    errno = 0;
-    while (const dirent* each = ::readdir(open)) {
-      const std::string_view name = each->d_name;
-      if (name != "." && name != "..")
-        into.emplace(name);
-    }
-    const int why = errno;
-    ::closedir(open);
-    errno = why;
-    return why == 0;
+    return directory < 0 || for_each_entry(directory, [&](std::string_view name, unsigned char) {
+             into.emplace(name);
+           });
   }
 
   /// Of a page that begins later: neither it nor what is in it.

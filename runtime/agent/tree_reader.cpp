@@ -3,6 +3,7 @@
 #include "base/tar_size.hpp"
 #include "base/tree_frames.hpp"
 #include "runtime/agent/channel.hpp"
+#include "runtime/agent/directory_entries.hpp"
 #include "runtime/agent/tree_operations.hpp"
 #include "runtime/agent/tree_text.hpp"
 
@@ -33,25 +34,10 @@ struct named_entry {
   unsigned char type;
 };
 
-/// Closed before anything below is looked at: an open DIR costs a buffer, and trees can be deep.
 bool list(int directory, std::vector<named_entry>& into) {
-  const int copy = ::openat(directory, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  DIR* open = copy < 0 ? nullptr : ::fdopendir(copy);
-  if (open == nullptr) {
-    if (copy >= 0)
-      ::close(copy);
-    return false;
-  }
-  errno = 0;
-  while (const dirent* each = ::readdir(open)) {
-    const std::string name = each->d_name;
-    if (name != "." && name != "..")
-      into.push_back({name, each->d_type});
-  }
-  const int failed = errno;
-  ::closedir(open);
-  errno = failed;
-  return failed == 0;
+  return for_each_entry(directory, [&](std::string_view name, unsigned char type) {
+    into.push_back({std::string{name}, type});
+  });
 }
 
 unsigned char type_of(int directory, const named_entry& entry) {

@@ -539,18 +539,8 @@ private:
       return true;
     if (errno == EISDIR && ::unlinkat(what.at(), what.name(), AT_REMOVEDIR) == 0)
       return true;
-    if (errno == ENOTEMPTY && whole_) {
-      const int directory =
-        ::openat(what.at(), what.name(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-      struct stat info {};
-      const bool is_empty =
-        directory >= 0 && ::fstat(directory, &info) == 0 && remove_below(directory, info.st_dev);
-      const int why = errno;
-      if (directory >= 0)
-        ::close(directory);
-      errno = why;
-      return is_empty && ::unlinkat(what.at(), what.name(), AT_REMOVEDIR) == 0;
-    }
+    if (errno == ENOTEMPTY && whole_)
+      return empty(what) && ::unlinkat(what.at(), what.name(), AT_REMOVEDIR) == 0;
     if (errno == ENOTEMPTY)
       errno = EEXIST;
     return false;
