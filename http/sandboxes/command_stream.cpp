@@ -301,7 +301,9 @@ void not_started(self_pointer self, const error& why) {
 
 void start(self_pointer self, const sandbox_actor& box) {
   auto& st = self->state;
-  if (st.how.opens_early && !st.stream && !open_stream(self))
+  // A client writes to the command's input once it has the head, by another connection.
+  const bool opens_early = st.how.opens_early && !st.job.command.input;
+  if (opens_early && !st.stream && !open_stream(self))
     return self->quit(); // Found too late; that has been answered.
   if (!st.job.unstartable.empty())
     return fail(self, {errc::invalid_request, st.job.unstartable});

@@ -58,6 +58,9 @@ child_program::~child_program() {
 void child_program::signal(int number) const {
   if (running())
     ::syscall(SYS_pidfd_send_signal, process_.get(), number, nullptr, 0);
+  siginfo_t stopped{};
+  if (number == SIGSTOP && running())
+    ::waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT);
 }
 
 std::optional<int> child_program::wait(std::chrono::milliseconds patience) {

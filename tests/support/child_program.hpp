@@ -31,6 +31,7 @@ public:
   std::optional<std::string> read_line(std::chrono::milliseconds patience);
   /// Everything up to the end of its output.
   std::string read_all(std::chrono::milliseconds patience);
+  /// After SIGSTOP each of its threads stands still.
   void signal(int number) const;
   bool running() const { return !status_; }
   /// What waitpid() tells, once it has ended; none if it has not in time.
