@@ -21,9 +21,8 @@ public:
   /// What does not change while a stream lasts.
   struct manner {
     std::uint32_t read_bytes = 128 * 1024; ///< How much output is asked for at once.
-    bool opens_early =
-      false; ///< The stream begins once the sandbox is found; else, and of a command with an
-             ///< open input, with the command.
+    bool opens_early = false; ///< The stream begins once the sandbox is found; else, and of a
+                              ///< command with an open input, with the command.
     bool reads_ahead = false; ///< More output is read while the client takes what there is.
     std::chrono::milliseconds ping_pause{}; ///< Between two pings; 0: there are none.
     std::chrono::milliseconds
