@@ -2,6 +2,7 @@
 
 #include "http/opensandbox/lifecycle_json.hpp"
 
+#include <chrono>
 #include <cstddef>
 #include <deque>
 #include <map>
@@ -16,12 +17,16 @@ namespace insula::http::opensandbox {
 /// succeeded is told of by its sandbox's record, and is not here. Threads: any.
 class fork_table {
 public:
-  /// None: it is under way from now on. Else the one of that id that is under way already.
+  /// None: it is under way from now on. Else the one of that id that is under way already, or that
+  /// has failed a moment ago, while what it has left is being removed.
   std::optional<fork_operation> begin(const fork_operation& is) {
     const std::lock_guard lock{mutex_};
     const auto [at, is_new] = all_.try_emplace(is.id, is);
-    if (!is_new && at->second.state != fork_state::failed)
-      return at->second;
+    const auto& known = at->second;
+    const bool is_cleaned = known.state == fork_state::failed && known.cleanup_pending &&
+                            is.from.began_ms - known.updated_ms < cleanup_patience.count();
+    if (!is_new && (known.state != fork_state::failed || is_cleaned))
+      return known;
     at->second = is;
     return std::nullopt;
   }
@@ -61,6 +66,7 @@ public:
 
 private:
   static constexpr std::size_t most_failed = 1000;
+  static constexpr std::chrono::milliseconds cleanup_patience{60'000};
 
   void drop(const std::string& id) {
     const auto at = all_.find(id);

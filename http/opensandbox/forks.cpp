@@ -55,13 +55,16 @@ response conflict() {
 constexpr std::string_view no_snapshot = "FORK::SNAPSHOT_FAILED";
 constexpr std::string_view no_sibling = "FORK::PROVISIONING_FAILED";
 
+response not_yet(std::string_view reason, const char* why) {
+  response later = refused({503, reason, why});
+  later.fields.push_back({"Retry-After", "1"});
+  return later;
+}
+
 /// What is said of a fork of `source` that has failed for that reason.
 response not_forked(const std::string& source, const error& why, std::string_view reason) {
-  if (reason == no_sibling && is_being_deleted(why)) {
-    response later = refused({503, reason, "the sandbox of this fork is being deleted"});
-    later.fields.push_back({"Retry-After", "1"});
-    return later;
-  }
+  if (reason == no_sibling && is_being_deleted(why))
+    return not_yet(reason, "the sandbox of this fork is being deleted");
   switch (why.code) {
     case errc::forbidden:
       return reason == no_snapshot ? refused({501, "FORK::UNSUPPORTED_RUNTIME", why.message})
@@ -117,9 +120,13 @@ public:
       , until_(std::chrono::steady_clock::now() + answer_patience) {}
 
   void begin() {
-    if (const auto before = forks_->begin(is_))
-      return to_->respond(before->from.request == is_.from.request ? accepted(*before)
-                                                                   : conflict());
+    if (const auto before = forks_->begin(is_)) {
+      if (before->from.request != is_.from.request)
+        return to_->respond(conflict());
+      return to_->respond(before->state == fork_state::failed
+                            ? not_yet(before->reason, "what this fork has left is being removed")
+                            : accepted(*before));
+    }
     note(fork_state::pending);
     has_key_ ? look_whether_made() : look_at_source();
   }

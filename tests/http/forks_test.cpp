@@ -1,4 +1,5 @@
 // OpenSandbox's forks, before actors that the test plays.
+#include "http/opensandbox/fork_table.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"
@@ -224,4 +225,30 @@ TEST_CASE("OpenSandbox: a fork that is asked for again is the same one",
   }
   CHECK(member(ask(at.port(), "POST", "/v1/sandboxes/def/fork", body, key), "code") ==
         "FORK::IDEMPOTENCY_CONFLICT");
+}
+
+TEST_CASE("OpenSandbox: a fork is not begun again while what it has left is being removed",
+          "[http][opensandbox][fork]") {
+  http::opensandbox::fork_table forks;
+  http::opensandbox::fork_operation is;
+  is.id = "abc";
+  is.from.began_ms = 1'000;
+  CHECK_FALSE(forks.begin(is));
+  CHECK(forks.begin(is)->state == http::opensandbox::fork_state::pending);
+  auto failed = is;
+  failed.state = http::opensandbox::fork_state::failed;
+  failed.snapshot = "def";
+  failed.cleanup_pending = true;
+  failed.updated_ms = 2'000;
+  forks.put(failed);
+  is.from.began_ms = 3'000;
+  CHECK(forks.begin(is)->cleanup_pending);
+  SECTION("until that has gone") {
+    forks.clean("abc");
+    CHECK_FALSE(forks.begin(is));
+  }
+  SECTION("or a minute is over") {
+    is.from.began_ms = 62'000;
+    CHECK_FALSE(forks.begin(is));
+  }
 }
