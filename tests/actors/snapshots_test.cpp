@@ -1,6 +1,7 @@
 #include "actors/snapshots/snapshot.hpp"
 #include "actors/snapshots/sweep.hpp"
 #include "base/limits.hpp"
+#include "tests/actors/fake_workspaces.hpp"
 #include "tests/actors/fixture.hpp"
 
 #include <algorithm>
@@ -450,6 +451,164 @@ TEST_CASE("at its start a node makes records and bytes fit", "[actors][snapshots
     CHECK(node.define("def", lost.id).value().snapshot == lost.id);
   }
   CHECK(node.remove(lost.id).value().state == snapshot_state::deleted);
+}
+
+TEST_CASE("a snapshot has a copy away from its node, and comes back from there",
+          "[actors][snapshots]") {
+  fake_workspaces files;
+  node_with_snapshots node;
+  node.options->files = &files;
+  const auto box = node.running("abc");
+  const auto first = node.take(box);
+  REQUIRE(files.kept.size() == 1);
+  CHECK(files.kept[0].what.sandbox == "disk-" + first.id);
+  CHECK(files.kept[0].what.whole);
+  CHECK(files.kept[0].what.earlier.empty());
+  CHECK(node.engine.creations.back().place->files ==
+        std::vector<std::string>{"read disk " + first.id});
+  CHECK(node.engine.creations.back().spec.name.empty());
+  CHECK(node.find(first.id).value().copy == "place1");
+
+  INFO("what it shares with its parent's is not written again");
+  const auto second = node.take(box);
+  REQUIRE(files.kept.size() == 2);
+  CHECK(files.kept[1].what.earlier == "place1");
+  CHECK(node.find(second.id).value().copy == "place2");
+
+  INFO("lost by the node");
+  node.engine.snapshots->clear();
+  const auto start = [&] {
+    const auto sweep = snapshots::sweep(node.sys.get(), node.options, node.directory);
+    node.sys.run();
+  };
+  start();
+  CHECK(node.find(second.id).value().state == snapshot_state::created);
+  CHECK(node.find(second.id).value().away);
+  CHECK(node.sys.ask<snapshot_changes>(node.directory, compare_snapshots{first.id}).reason().code ==
+        errc::forbidden);    // Nothing compares them here.
+  CHECK(files.back.empty()); // It comes when it is used.
+  SECTION("it comes back when a sandbox begins with it") {
+    CHECK(node.define("def", second.id).value().snapshot == second.id);
+    REQUIRE(files.back.size() == 1);
+    CHECK(files.back[0].what.from == "place2");
+    CHECK(files.back[0].what.whole);
+    CHECK(node.has_bytes(second.id));
+    CHECK_FALSE(node.find(second.id).value().away);
+    CHECK_FALSE(node.has_bytes(first.id));
+    CHECK(files.kept.size() == 2);
+  }
+  SECTION("or when the node has it again") {
+    node.engine.snapshots->insert(second.id);
+    start();
+    CHECK_FALSE(node.find(second.id).value().away);
+    CHECK(files.back.empty());
+    CHECK(files.kept.size() == 2);
+  }
+  SECTION("it cannot be had for a while, and nothing is lost by that") {
+    files.failure = error{errc::store_failed, "nobody is there"};
+    CHECK(node.define("def", second.id).reason().code == errc::store_failed);
+    CHECK(node.find(second.id).value().away);
+    CHECK_FALSE(node.has_bytes(second.id));
+    files.failure = std::nullopt;
+    CHECK(node.define("def", second.id).value().snapshot == second.id);
+  }
+  SECTION("one that is deleted is forgotten there") {
+    CHECK(node.remove(second.id).value().state == snapshot_state::deleted);
+    CHECK(files.forgotten == std::vector<std::string>{"disk-" + second.id + " "});
+    CHECK(node.find(second.id).value().copy.empty());
+  }
+}
+
+TEST_CASE("a copy that cannot be made is made later, also by the next server",
+          "[actors][snapshots]") {
+  fake_workspaces files;
+  node_with_snapshots node;
+  node.options->files = &files;
+  files.failure = error{errc::store_failed, "nobody is there"};
+  const auto box = node.running("abc");
+  const auto made = node.take(box);
+  CHECK(files.kept.size() == 1);
+  CHECK(node.find(made.id).value().copy.empty());
+  SECTION("by this one") {
+    node.sys.advance(limits::snapshot_retry + 1s);
+    CHECK(files.kept.size() == 2);
+    files.failure = std::nullopt;
+    node.sys.advance(2 * limits::snapshot_retry + 1s);
+    CHECK(files.kept.size() == 3);
+    CHECK(node.find(made.id).value().copy == "place3");
+    node.sys.advance(limits::snapshot_longest_retry);
+    CHECK(files.kept.size() == 3);
+  }
+  SECTION("unless it is deleted first") {
+    node.remove(made.id).value();
+    node.sys.advance(limits::snapshot_longest_retry);
+    CHECK(files.kept.size() == 1);
+    CHECK(files.forgotten.empty());
+  }
+  SECTION("by the next one") {
+    node.sys.ask<caf::ok_atom>(node.directory, evict_atom::value).value();
+    files.failure = std::nullopt;
+    const auto sweep = snapshots::sweep(node.sys.get(), node.options, node.directory);
+    node.sys.run();
+    node.sys.advance(limits::snapshot_longest_retry);
+    CHECK_FALSE(node.find(made.id).value().copy.empty());
+  }
+}
+
+TEST_CASE("a parent that is deleted in mid-copy has the copy made without it",
+          "[actors][snapshots]") {
+  fake_workspaces files;
+  node_with_snapshots node;
+  node.options->files = &files;
+  const auto box = node.running("abc");
+  const auto parent = node.take(box);
+  files.hold = true;
+  const auto made = node.take(box);
+  REQUIRE(files.kept.size() == 2);
+  CHECK(files.kept[1].what.earlier == "place1");
+  node.remove(parent.id).value();
+  files.finish_keep();
+  node.sys.run();
+  REQUIRE(files.kept.size() == 3);
+  CHECK(files.kept[2].what.earlier.empty());
+  CHECK(node.find(made.id).value().copy.empty());
+  files.finish_keep();
+  node.sys.run();
+  CHECK(node.find(made.id).value().copy == "place3");
+  CHECK(files.forgotten.back() == "disk-" + made.id + " place3");
+}
+
+TEST_CASE("where a copy is what is acknowledged, a snapshot waits for it, or fails",
+          "[actors][snapshots]") {
+  fake_workspaces files;
+  node_with_snapshots node;
+  node.options->files = &files;
+  node.options->acknowledges_copies = true;
+  files.hold = true;
+  const auto box = node.running("abc");
+  auto asked = node.sys.ask<snapshot_description>(box, take_snapshot{});
+  CHECK(asked.open());
+  REQUIRE(files.kept.size() == 1);
+  SECTION("it is there") {
+    files.finish_keep();
+    node.sys.run();
+    CHECK(asked.value().copy == "place1");
+  }
+  SECTION("it cannot be made") {
+    files.failure = error{errc::store_failed, "nobody is there"};
+    files.finish_keep();
+    node.sys.run();
+    CHECK(asked.reason().code == errc::store_failed);
+    CHECK(node.engine.snapshots->empty());
+    CHECK(node.list({}).empty());
+  }
+  SECTION("one for forks has none") {
+    take_snapshot hidden;
+    hidden.hidden = true;
+    CHECK(node.take(box, hidden).copy.empty());
+    CHECK(files.kept.size() == 1);
+    files.finish_keep();
+  }
 }
 
 TEST_CASE("disks are compared in a sandbox of the node's own, a few at a time",

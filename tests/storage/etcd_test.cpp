@@ -1110,7 +1110,7 @@ TEST_CASE("a server goes on with a lease only as etcd's leader of now has renewe
 TEST_CASE("what nobody knows of is found out about before the next write", "[etcd]") {
   etcd_server server;
   // The lease outlasts the pause by far, since a busy machine renews it late.
-  node one{server, "n1", 0, nullptr, false, {}, 1, 20s};
+  node one{server, "n1", 0, nullptr, false, {"@alarm/", "about"}, 1, 20s};
   one.wait_until_member();
   const auto held = one.hold("a");
   REQUIRE(commit_now(*one.store, {"a", held, {{"n", "0"}}}));
