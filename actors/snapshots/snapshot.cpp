@@ -114,6 +114,8 @@ public:
               if (outcome)
                 return told();
               const auto refuse = [to, why = outcome.reason()] { to(why); };
+              if (const auto now = is(); !now || now->state != snapshot_state::created)
+                return refuse(); // It was deleted meanwhile.
               destroy(refuse, [refuse](const error&) { refuse(); });
             });
           },
@@ -618,8 +620,8 @@ private:
   // ---- Deletion
 
   void mark_deleted(then_function then, otherwise_function otherwise) {
-    stop_copying();
     record_.set_alarm(limits::snapshot_free_again, {{state_key, name_of(snapshot_state::deleted)}});
+    stop_copying();
     record_.when_durable(
       [=, this] {
         failpoint("snapshot.marked_deleted");

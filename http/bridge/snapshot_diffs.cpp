@@ -8,7 +8,6 @@
 #include "http/sandboxes/keyed_id.hpp"
 #include "http/text/percent.hpp"
 
-#include <charconv>
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -39,15 +38,10 @@ result<compare_snapshots> read_query(const std::string& query) {
   wanted.older = form_value(query, "from");
   if (!wanted.older.empty() && !sandbox_id::parse(wanted.older))
     return error{errc::invalid_request, "from must be the id of a snapshot"};
-  wanted.limit = usual_page;
-  const auto limit = form_value(query, "limit");
-  const auto* const end = limit.data() + limit.size();
-  if (!limit.empty()) {
-    const auto [at, why] = std::from_chars(limit.data(), end, wanted.limit);
-    if (why != std::errc{} || at != end || wanted.limit == 0 || wanted.limit > max_changes_at_once)
-      return error{errc::invalid_request,
-                   "limit must be a whole number from 1 to " + std::to_string(max_changes_at_once)};
-  }
+  const auto limit = read_limit(query, usual_page, max_changes_at_once);
+  if (!limit)
+    return limit.reason();
+  wanted.limit = *limit;
   return wanted;
 }
 

@@ -4,8 +4,10 @@
 #include "base/limits.hpp"
 #include "http/json/document.hpp"
 #include "http/json/writer.hpp"
+#include "http/text/percent.hpp"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <set>
 
@@ -92,6 +94,19 @@ void put(writer& out, const snapshot_description& is) {
 }
 
 } // namespace
+
+result<std::uint32_t> read_limit(std::string_view query, std::uint32_t usual, std::uint32_t most) {
+  const auto text = form_value(query, "limit");
+  if (text.empty())
+    return usual;
+  const auto* const end = text.data() + text.size();
+  std::uint32_t limit = 0;
+  const auto [at, why] = std::from_chars(text.data(), end, limit);
+  if (why != std::errc{} || at != end || limit == 0 || limit > most)
+    return error{errc::invalid_request,
+                 "limit must be a whole number from 1 to " + std::to_string(most)};
+  return limit;
+}
 
 result<take_snapshot> read_snapshot_body(std::string_view text) {
   json::document body;

@@ -10,8 +10,11 @@
 #include <string_view>
 #include <vector>
 
-/// JSON texts about snapshots of disks. Errors: invalid_request.
+/// JSON texts about snapshots of disks, and what queries say of pages. Errors: invalid_request.
 namespace insula::http::bridge {
+
+/// Of a query with `limit`, from 1 to `most`; `usual` if it has none.
+result<std::uint32_t> read_limit(std::string_view query, std::uint32_t usual, std::uint32_t most);
 
 /// {"name":"…","labels":{"…":"…"},"keep_seconds":3600,"keep_last":5}; none of it has to be there,
 /// nor the text itself.
@@ -31,7 +34,7 @@ result<std::string> read_rollback_body(std::string_view text);
 
 /// {"id":"…","sandbox":"…","parent":"…","root":"…","state":"created","kind":"manual",
 ///  "image":"host","bytes":…,"labels":{…},"created_ms":…,"last_used_ms":…}; with "run", "name",
-/// "image_digest", "expires_ms" and "sandboxes" where there are any.
+/// "image_digest", "expires_ms", "shared" and "sandboxes" where there are any.
 std::string write_snapshot(const snapshot_description& is);
 /// {"snapshots":[…],"cursor":"…"}; without a cursor it is the last page.
 std::string write_snapshots(const snapshot_page& page);

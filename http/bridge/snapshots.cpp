@@ -10,7 +10,6 @@
 #include "http/sandboxes/keyed_id.hpp"
 #include "http/text/percent.hpp"
 
-#include <charconv>
 #include <chrono>
 #include <optional>
 
@@ -136,17 +135,11 @@ void fork(const services& with, const std::string& id, const idempotency_header&
 /// Errors: invalid_request.
 result<list_snapshots> read_page(const std::string& query) {
   list_snapshots wanted;
-  wanted.limit = 100;
   wanted.after = form_value(query, "cursor");
-  const auto limit = form_value(query, "limit");
-  const auto* const end = limit.data() + limit.size();
-  if (!limit.empty()) {
-    const auto [at, why] = std::from_chars(limit.data(), end, wanted.limit);
-    if (why != std::errc{} || at != end || wanted.limit == 0 ||
-        wanted.limit > limits::list_page_sandboxes)
-      return error{errc::invalid_request, "limit must be a whole number from 1 to " +
-                                            std::to_string(limits::list_page_sandboxes)};
-  }
+  const auto limit = read_limit(query, 100, limits::list_page_sandboxes);
+  if (!limit)
+    return limit.reason();
+  wanted.limit = *limit;
   return wanted;
 }
 

@@ -1,6 +1,7 @@
 // A directory and all below it, on its way out of the sandbox.
 
 #include "base/tar_size.hpp"
+#include "base/tree_attributes.hpp"
 #include "base/tree_frames.hpp"
 #include "runtime/agent/channel.hpp"
 #include "runtime/agent/directory_entries.hpp"
@@ -192,8 +193,8 @@ private:
 
   void check_attributes(int directory, const char* name) {
     const int file = ::openat(directory, name, open_flags);
-    std::string all;
-    if (file >= 0 && !read_attributes({}, file, all))
+    attributes_text all{attributes_head{}};
+    if (file >= 0 && !read_attributes(file, all))
       text_.add(shown(), "Has too many attributes", errno);
     if (file >= 0)
       ::close(file);
@@ -398,13 +399,8 @@ private:
 
   // ---- Attributes
 
-  static void append(std::string& to, const void* bytes, std::size_t count) {
-    to.append(static_cast<const char*>(bytes), count);
-  }
-
   /// Of an open file, or of one that can have none (-1). False: there are too many.
-  static bool read_attributes(const attributes_head& owners, int file, std::string& all) {
-    append(all, &owners, sizeof owners);
+  static bool read_attributes(int file, attributes_text& all) {
     static char names[64 * 1024], value[64 * 1024];
     const ssize_t length = file < 0 ? 0 : ::flistxattr(file, names, sizeof names);
     if (length < 0)
@@ -416,12 +412,8 @@ private:
       const ssize_t n = ::fgetxattr(file, name, value, sizeof value);
       if (n < 0)
         continue; // It has gone, or is of no effect in the sandbox.
-      const attribute_head head{static_cast<std::uint32_t>(called.size()),
-                                static_cast<std::uint32_t>(n)};
-      append(all, &head, sizeof head);
-      append(all, name, called.size());
-      append(all, value, static_cast<std::size_t>(n));
-      if (all.size() > max_attributes_bytes) {
+      all.add(called, {value, static_cast<std::size_t>(n)});
+      if (!all.fits()) {
         errno = E2BIG;
         return false;
       }
@@ -432,13 +424,13 @@ private:
   bool put_attributes(const struct stat& info, int file) {
     if (!whole_)
       return true;
-    std::string all;
-    if (!read_attributes({info.st_uid, info.st_gid}, file, all))
+    attributes_text all{{info.st_uid, info.st_gid}};
+    if (!read_attributes(file, all))
       return false; // They have become too many since.
     entry_head head{};
     head.kind = entry_kind::attributes;
-    head.target_bytes = static_cast<std::uint32_t>(all.size());
-    return put(&head, sizeof head) && put(all.data(), all.size());
+    head.target_bytes = static_cast<std::uint32_t>(all.str().size());
+    return put(&head, sizeof head) && put(all.str().data(), all.str().size());
   }
 
   bool put_entry(entry_kind kind, const struct stat& info, std::string_view target,

@@ -1,6 +1,7 @@
 // A tree that comes into the sandbox, put over what is there.
 
 #include "base/stream_frames.hpp"
+#include "base/tree_attributes.hpp"
 #include "base/tree_frames.hpp"
 #include "runtime/agent/channel.hpp"
 #include "runtime/agent/identity.hpp"
@@ -157,37 +158,11 @@ bool has_parent_reference(std::string_view path) {
 }
 
 /// What an entry of a whole tree has beside its mode and times.
-struct attributes {
+struct attributes : tree_attributes {
   bool told = false;
-  uid_t owner = 0;
-  gid_t group = 0;
-  std::vector<std::pair<std::string, std::string>> extended;
 
   /// False: it makes no sense.
-  bool read(std::string_view text) {
-    const auto take = [&text](void* into, std::size_t count) {
-      if (text.size() < count)
-        return false;
-      std::memcpy(into, text.data(), count);
-      text.remove_prefix(count);
-      return true;
-    };
-    *this = {};
-    attributes_head owners{};
-    if (!take(&owners, sizeof owners))
-      return false;
-    owner = owners.owner;
-    group = owners.group;
-    for (attribute_head each{}; !text.empty();) {
-      if (!take(&each, sizeof each) || text.size() < each.name_bytes ||
-          text.size() - each.name_bytes < each.value_bytes)
-        return false;
-      extended.emplace_back(text.substr(0, each.name_bytes),
-                            text.substr(each.name_bytes, each.value_bytes));
-      text.remove_prefix(each.name_bytes + each.value_bytes);
-    }
-    return told = true;
-  }
+  bool read(std::string_view text) { return told = tree_attributes::read(text); }
   bool is_opaque() const {
     return std::any_of(extended.begin(), extended.end(), [](const auto& each) {
       return each.first == opaque_attribute && each.second == "y";
@@ -197,7 +172,7 @@ struct attributes {
   int give_to(int file) const {
     if (!told)
       return 0;
-    if (::fchown(file, owner, group) != 0)
+    if (::fchown(file, owners.owner, owners.group) != 0)
       return errno;
     for (const auto& [name, value] : extended)
       if (name != opaque_attribute &&
@@ -300,7 +275,7 @@ private:
   static void own(const place& what, const attributes& has) {
     if (has.told) [[maybe_unused]]
       const int done =
-        ::fchownat(what.at(), what.name(), has.owner, has.group, AT_SYMLINK_NOFOLLOW);
+        ::fchownat(what.at(), what.name(), has.owners.owner, has.owners.group, AT_SYMLINK_NOFOLLOW);
   }
 
   void make_absent(const entry& what) {

@@ -4,6 +4,7 @@
 #include "base/holes.hpp"
 #include "base/limits.hpp"
 #include "base/stream_frames.hpp"
+#include "base/tree_attributes.hpp"
 #include "storage/images/digest.hpp"
 #include "storage/snapshots/zstd_piece.hpp"
 
@@ -101,13 +102,8 @@ std::string name_in_tree(std::string path) {
 }
 
 result<void> send_attributes(archive_entry* entry, tree_channel& into) {
-  std::string all;
-  const auto append = [&](const void* bytes, std::size_t count) {
-    all.append(static_cast<const char*>(bytes), count);
-  };
-  const attributes_head owners{static_cast<std::uint32_t>(::archive_entry_uid(entry)),
-                               static_cast<std::uint32_t>(::archive_entry_gid(entry))};
-  append(&owners, sizeof owners);
+  attributes_text all{{static_cast<std::uint32_t>(::archive_entry_uid(entry)),
+                       static_cast<std::uint32_t>(::archive_entry_gid(entry))}};
   ::archive_entry_xattr_reset(entry);
   const char* name = nullptr;
   const void* value = nullptr;
@@ -116,20 +112,16 @@ result<void> send_attributes(archive_entry* entry, tree_channel& into) {
     const std::string_view called = name;
     if (bytes > max_attributes_bytes || called.size() > max_attributes_bytes)
       return damaged("it has an attribute that is too long");
-    const attribute_head each{static_cast<std::uint32_t>(called.size()),
-                              static_cast<std::uint32_t>(bytes)};
-    append(&each, sizeof each);
-    append(name, called.size());
-    append(value, bytes);
-    if (all.size() > max_attributes_bytes)
+    all.add(called, {static_cast<const char*>(value), bytes});
+    if (!all.fits())
       return damaged("it has too many attributes");
   }
   entry_head head{};
   head.kind = entry_kind::attributes;
-  head.target_bytes = static_cast<std::uint32_t>(all.size());
+  head.target_bytes = static_cast<std::uint32_t>(all.str().size());
   if (auto sent = into.write(&head, sizeof head); !sent)
     return sent;
-  return into.write(all.data(), all.size());
+  return into.write(all.str().data(), all.str().size());
 }
 
 result<bool> send_entry(archive_entry* entry, tree_channel& into, bool whole) {

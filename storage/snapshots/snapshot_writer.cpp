@@ -1,6 +1,7 @@
 #include "storage/snapshots/snapshot_writer.hpp"
 
 #include "base/limits.hpp"
+#include "base/tree_attributes.hpp"
 
 #include <archive.h>
 #include <archive_entry.h>
@@ -108,43 +109,12 @@ private:
   std::unique_ptr<archive, free_it> archive_; // Goes first: it calls take().
 };
 
-/// What the next entry has beside its mode and times. Errors: io_failed for what makes no sense.
-class attributes {
-public:
-  result<void> read(std::string_view text) {
-    const auto take = [&text](void* into, std::size_t count) {
-      if (text.size() < count)
-        return false;
-      std::memcpy(into, text.data(), count);
-      text.remove_prefix(count);
-      return true;
-    };
-    *this = {};
-    if (!take(&owners_, sizeof owners_))
-      return no_tree();
-    for (attribute_head each{}; !text.empty();) {
-      if (!take(&each, sizeof each) || text.size() < each.name_bytes ||
-          text.size() - each.name_bytes < each.value_bytes)
-        return no_tree();
-      std::string name{text.substr(0, each.name_bytes)};
-      if (name.empty() || name.find('\0') != name.npos)
-        return no_tree();
-      extended_.emplace_back(std::move(name), text.substr(each.name_bytes, each.value_bytes));
-      text.remove_prefix(each.name_bytes + each.value_bytes);
-    }
-    return {};
-  }
-  void give_to(archive_entry* entry) const {
-    ::archive_entry_set_uid(entry, owners_.owner);
-    ::archive_entry_set_gid(entry, owners_.group);
-    for (const auto& [name, value] : extended_)
-      ::archive_entry_xattr_add_entry(entry, name.c_str(), value.data(), value.size());
-  }
-
-private:
-  attributes_head owners_{};
-  std::vector<std::pair<std::string, std::string>> extended_;
-};
+void give(const tree_attributes& has, archive_entry* entry) {
+  ::archive_entry_set_uid(entry, has.owners.owner);
+  ::archive_entry_set_gid(entry, has.owners.group);
+  for (const auto& [name, value] : has.extended)
+    ::archive_entry_xattr_add_entry(entry, name.c_str(), value.data(), value.size());
+}
 
 /// Errors: io_failed for what is no entry of a tree. `whole`: of a whole one.
 result<std::unique_ptr<archive_entry, free_it>>
@@ -217,7 +187,7 @@ result<void> write_tree(tree_channel& from, piece_writer& into, bool whole) {
     return begun;
   tar archive{into};
   std::uint64_t left = limits::snapshot_tree_bytes;
-  attributes has;
+  tree_attributes has; // Of the next entry.
   while (true) {
     entry_head head{};
     if (auto good = from.read(&head, sizeof head, limits::snapshot_patience); !good)
@@ -233,14 +203,14 @@ result<void> write_tree(tree_channel& from, piece_writer& into, bool whole) {
     if (head.kind == entry_kind::end)
       break;
     if (head.kind == entry_kind::attributes && whole) {
-      if (auto good = has.read(*target); !good)
-        return good;
+      if (!has.read(*target))
+        return no_tree();
       continue;
     }
     const auto entry = entry_of(head, *name, *target, whole);
     if (!entry)
       return entry.reason();
-    std::exchange(has, {}).give_to(entry->get());
+    give(std::exchange(has, {}), entry->get());
     const bool large =
       head.kind == entry_kind::file && head.size >= limits::snapshot_large_file_bytes;
     if (begins_piece(*name))

@@ -1,5 +1,5 @@
 // OpenSandbox's forks and snapshots, through the real program.
-#include "tests/e2e/node.hpp"
+#include "tests/e2e/disk_requests.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/planned_crash.hpp"
 
@@ -11,14 +11,9 @@ namespace {
 
 constexpr auto npos = std::string::npos;
 
-/// What stands behind a member of a JSON text; empty: there is none. For texts of this API alone.
+using insula::test::member;
 std::string member(const http_answer& of, const std::string& name) {
-  const auto key = '"' + name + "\":\"";
-  const auto at = of.body.find(key);
-  if (at == npos)
-    return {};
-  const auto from = at + key.size();
-  return of.body.substr(from, of.body.find('"', from) - from);
+  return member(of.body, name);
 }
 
 bool has(const http_answer& of, const std::string& text) {
@@ -38,13 +33,6 @@ std::string make(const node& it, const std::string& more = {}) {
 http_answer fork_of(const node& it, const std::string& source, const std::string& body,
                     const std::string& fields = {}) {
   return it.ask("POST", "/v1/sandboxes/" + source + "/fork", body, fields);
-}
-
-std::string said(const node& it, const std::string& box, const std::string& script) {
-  const auto end = it.sh(box, script);
-  INFO(end.err);
-  CHECK(end.exit_code == 0);
-  return end.out;
 }
 
 std::string total(const node& it, const std::string& list) {
