@@ -2,18 +2,19 @@
 // without a snapshot.
 //
 //   tests/clients/run build/release/insula build/clients/node benchmarks/snapshots.mjs \
-//     [--pairs N] [--burst N] [--rounds N] [--megabytes N] [--files N] [--only ROW]
+//     [--pairs N] [--burst N] [--rounds N] [--megabytes N] [--files N] [--many N] [--only ROW] [--copies]
 //
-// INSULA_URL says where the server is, INSULA_API_KEY with which key. The two of a pair take turns in random order; the
+// --copies measures copies as well: the configuration in INSULA_RUN_CONFIG has to name a place for them. INSULA_URL says where the server is, INSULA_API_KEY with which key. The two of a pair take turns in random order; the
 // first pair warms up and does not count.
 import { parseArgs } from 'node:util';
 
 const { values: options } = parseArgs({ options: {
   pairs: { type: 'string', default: '50' }, burst: { type: 'string', default: '100' }, rounds: { type: 'string', default: '5' },
-  megabytes: { type: 'string', default: '2048' }, files: { type: 'string', default: '100000' }, only: { type: 'string' },
+  megabytes: { type: 'string', default: '2048' }, files: { type: 'string', default: '100000' },
+  many: { type: 'string', default: '10000' }, copies: { type: 'boolean', default: false }, only: { type: 'string' },
 } });
-const [pairs, burst, rounds, megabytes, files] =
-  ['pairs', 'burst', 'rounds', 'megabytes', 'files'].map((name) => Number(options[name]));
+const [pairs, burst, rounds, megabytes, files, many] =
+  ['pairs', 'burst', 'rounds', 'megabytes', 'files', 'many'].map((name) => Number(options[name]));
 const { INSULA_URL: url, INSULA_API_KEY: key } = process.env;
 
 const ask = async (method, path, body, headers = {}) => {
@@ -138,6 +139,53 @@ const rows = {
     say('rollback of a running sandbox, until it runs again', told(times), 'stop and resume: 150 ms');
     await remove(id);
     await drop(snapshot);
+  },
+  /** The same before and after there are very many. They are a chain: each comes from the one before. */
+  async many() {
+    const id = await create();
+    const memory = async () => Number(/^process_resident_memory_bytes (\S+)/m.exec(await ask('GET', '/metrics'))?.[1] ?? NaN) / 2 ** 20;
+    const measure = async () => {
+      const takes = [], starts = [], forks = [];
+      for (let i = 0; i < pairs; ++i) {
+        const taken = await timed(() => take(id));
+        const begun = await timed(() => create(taken.made.id));
+        const forked = await timed(() => asked('POST', `/v1/sandbox/${id}/fork`, {}));
+        await Promise.all([begun.made, forked.made.sandboxes[0].id].map(remove));
+        [[takes, taken], [starts, begun], [forks, forked]].forEach(([list, { ms }]) => list.push(ms));
+      }
+      return { takes, starts, forks, memory: await memory() };
+    };
+    const before = await measure();
+    for (let i = 0; i < many; ++i) await take(id);
+    const after = await measure();
+    for (const what of ['takes', 'starts', 'forks'])
+      say(`${what} beside ${many} snapshots`, told(after[what]), `1.5 times; here ${(median(after[what]) / median(before[what])).toFixed(2)} times`,
+        `without them: ${told(before[what])}`);
+    say(`memory of the server beside ${many} snapshots`, `${after.memory.toFixed(0)} MB`, 'flat', `without them: ${before.memory.toFixed(0)} MB`);
+    await remove(id);
+  },
+  /** Until the copy of a snapshot is there: of all, and with 1 % of it changed. */
+  async copy(source) {
+    if (!options.copies) return;
+    const copied = async () => {
+      const { ms, made } = await timed(async () => {
+        const { id } = await take(source);
+        while (!(await asked('GET', `/v1/snapshot/${id}`)).shared) await new Promise((go) => setTimeout(go, 5));
+        return { id };
+      });
+      return { ms, made };
+    };
+    const whole = await copied(), times = [], walks = [];
+    for (let i = 0; i < rounds; ++i) {
+      await exec(source, `head -c ${Math.ceil(megabytes / 100)}M /dev/urandom > /workspace/changed; sync`);
+      walks.push((await timed(() => exec(source, 'cat /workspace/changed > /dev/null; find /workspace > /dev/null'))).ms);
+      const { ms, made } = await copied();
+      times.push(ms);
+      await drop(made);
+    }
+    say(`copy of 1 % of ${megabytes} MB and ${files} files`, told(times), '3 times the reading of 1 %, and a walk of the names',
+      `reading 1 % and a walk: ${told(walks)}; the first copy of all: ${whole.ms.toFixed(0)} ms`);
+    await drop(whole.made);
   },
 };
 
