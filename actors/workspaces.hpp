@@ -29,7 +29,7 @@ using snapshot_reference = std::string;
 /// on a thread that may wait.
 using open_tree_function = std::function<result<unique_fd>()>;
 
-/// Snapshots in a place that outlives the node: of /workspace, or of whole disks.
+/// Snapshots of /workspace in a place that outlives the node.
 ///
 /// Threads: any; answers come on threads of its own, each once. What is asked for waits for its
 ///          turn.
@@ -39,14 +39,13 @@ public:
   virtual ~workspaces() = default;
 
   struct keep_request {
-    std::string sandbox;       ///< Or what else it is of.
+    std::string sandbox;
     storage::epoch epoch = 0;  ///< At which its owner writes.
     std::int64_t taken_ms = 0; ///< Larger than that of any earlier snapshot of the sandbox.
     snapshot_reference
       earlier;               ///< What it shares with this one is not written again. May be empty.
     open_tree_function open; ///< For reading.
     std::shared_ptr<work_token> token;
-    bool whole = false; ///< The tree is a whole one, of a disk.
   };
   /// Answers when all of it is durable. It is nothing to anybody until its reference is remembered,
   /// and is removed some day if it never is. Errors: store_failed (the place does not take it),
@@ -60,7 +59,6 @@ public:
     snapshot_reference from;
     open_tree_function open; ///< For writing, in place of all that is there.
     std::shared_ptr<work_token> token;
-    bool whole = false; ///< As it was kept.
   };
   /// Errors: store_failed (it cannot be had, or is damaged), io_failed (the sandbox does not take
   /// it), sandbox_not_running (cancelled).

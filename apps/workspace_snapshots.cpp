@@ -1,6 +1,5 @@
 #include "apps/workspace_snapshots.hpp"
 
-#include "actors/record_keys.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "storage/blobs/directory_blobs.hpp"
@@ -19,6 +18,8 @@ namespace insula {
 namespace {
 
 using steady = std::chrono::steady_clock;
+
+constexpr const char* snapshot_key = "snapshot"; ///< Of a sandbox's record: its time, and where.
 
 const error ending{errc::sandbox_not_running, "the node is going down"};
 
@@ -130,8 +131,8 @@ void workspace_snapshots::keep(keep_request what,
       const auto tree = what.open();
       if (!tree)
         return tree.reason();
-      return snapshots_.take({what.sandbox, what.epoch, what.taken_ms, what.earlier, what.whole},
-                             tree->get(), unwanted);
+      return snapshots_.take({what.sandbox, what.epoch, what.taken_ms, what.earlier}, tree->get(),
+                             unwanted);
     };
     auto made = make();
     (made ? kept_ : not_kept_).add();
@@ -155,7 +156,7 @@ void workspace_snapshots::put_back(put_back_request what,
       const auto tree = what.open();
       if (!tree)
         return tree.reason();
-      return snapshots_.put_back(what.from, tree->get(), unwanted, what.whole);
+      return snapshots_.put_back(what.from, tree->get(), unwanted);
     };
     auto made = make();
     (made ? put_back_ : not_put_back_).add();
@@ -191,12 +192,12 @@ void workspace_snapshots::sweep_now_and_then() {
 
 void workspace_snapshots::sweep() {
   const auto remembered = [this]() -> result<std::vector<std::string>> {
-    const auto found = cluster_.find(actors::snapshot_key);
+    const auto found = cluster_.find(snapshot_key);
     if (!found)
       return found.reason();
     std::vector<std::string> all;
     for (const auto& each : *found)
-      if (each.key == actors::snapshot_key)
+      if (each.key == snapshot_key)
         all.push_back(each.value.substr(each.value.find(' ') + 1));
     return all;
   };

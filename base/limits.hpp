@@ -493,8 +493,6 @@ inline constexpr auto compare_patience = 60s;
 inline constexpr std::size_t disk_helpers = 2;
 inline constexpr std::uint64_t disk_helper_memory_bytes = 512ull << 20;
 inline constexpr std::size_t waiting_for_disk_helper = 64;
-/// A thread that copies a disk waits so long for the sandbox that does, and for its answer.
-inline constexpr std::chrono::minutes copy_helper_patience{1};
 
 /// A body about snapshots, or about siblings with their environment.
 inline constexpr std::uint64_t snapshot_body_bytes = 256u << 10;

@@ -274,8 +274,6 @@ struct tree_request {
   /// is root's: in place of all that is there, as the owner of that directory, with permissions as
   /// they are told, where an ordinary user's tar would take some away.
   bool exact = false;
-  /// Of a write to /, which is root's: over what is there, with all that a whole tree tells.
-  bool whole = false;
   /// Of a read that is not exact: files with several names once, and maps of holes
   /// (tree_compact).
   bool compact = false;
@@ -416,13 +414,6 @@ public:
   /// stale_epoch.
   virtual void compare_disks(const compare_request& wanted,
                              std::function<void(result<disk_changes>)> tell) = 0;
-
-  /// Reads a snapshot over the image of this sandbox, whose own disk does not count, as its root:
-  /// base/tree_frames.hpp says how a whole tree travels through the answered socket. Errors:
-  /// not_found (there is no such snapshot), launch_failed, io_failed, sandbox_not_running,
-  /// stale_epoch.
-  virtual void open_disk(const std::string& snapshot,
-                         std::function<void(result<unique_fd>)> tell) = 0;
 
   /// It has ended: nothing can be begun in it. True before anything that ran in it is told of its
   /// end; on_ended, or the answer of destroy(), is on its way. Any thread.

@@ -40,17 +40,15 @@ struct snapshot_description {
   /// Its image is not what it was: `host`, on a machine that was changed since. Of one that is
   /// asked, not of those in a list.
   bool image_changed = false;
-  std::uint64_t bytes = 0; ///< That the disk has. 0: it is not known.
-  bool automatic = false;  ///< Nobody has asked for it.
-  bool hidden = false;     ///< Made for forks: it is in no list and in no tree.
-  std::string name = {};   ///< Of the caller's; empty: none.
+  std::uint64_t bytes = 0;       ///< That the disk has. 0: it is not known.
+  bool automatic = false;        ///< Nobody has asked for it.
+  bool hidden = false;           ///< Made for forks: it is in no list and in no tree.
+  std::string name = {};         ///< Of the caller's; empty: none.
   std::map<std::string, std::string> labels = {};
   std::int64_t created_ms = 0;   ///< Unix time, and the next.
   std::int64_t last_used_ms = 0; ///< When a sandbox last began with it; before that, created_ms.
   std::int64_t keep_ms = 0;      ///< It is deleted so long after its last use. 0: never.
   snapshot_state state = snapshot_state::created;
-  std::string copy = {};       ///< Where it is, away from the node: a line of text. Empty: nowhere.
-  bool away = false;           ///< It is there alone, and comes back when it is used.
   std::uint64_t sandboxes = 0; ///< That stand on it. Of one that is asked, not of those in a list.
 };
 /// Unix time. None: it stays until it is deleted.

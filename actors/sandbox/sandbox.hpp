@@ -71,9 +71,6 @@ struct sandbox_options {
   caption_rule captions = {};
   idle_ladder ladder;          ///< For one in which nothing runs and of which nothing is asked.
   workspaces* files = nullptr; ///< Where snapshots go. Null: files are lost with their node.
-  /// A snapshot of a whole disk is acknowledged once there is a copy in such a place. Else the copy
-  /// is made later.
-  bool acknowledges_copies = false;
   /// Without such a place: what a persistent sandbox keeps is its whole disk, in snapshots of the
   /// engine's, which are on this node alone.
   bool keeps_disks = false;

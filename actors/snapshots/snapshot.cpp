@@ -4,7 +4,6 @@
 #include "actors/object.hpp"
 #include "actors/object_link.hpp"
 #include "actors/protocol/errors.hpp"
-#include "actors/snapshots/copies.hpp"
 #include "actors/snapshots/disk_helpers.hpp"
 #include "actors/snapshots/snapshot_record.hpp"
 #include "base/failpoint.hpp"
@@ -57,10 +56,6 @@ using snapshot_pointer = counted_pointer<snapshot_state_of, snapshot_impl>;
 using then_function = std::function<void()>;
 using otherwise_function = std::function<void(const error&)>;
 using answer_function = std::function<void(result<snapshot_description>)>;
-using outcome_function = std::function<void(const result<void>&)>;
-
-const error image_gone{errc::image_refused,
-                       "what the snapshot lies over is not on this node, or was changed since"};
 
 class object final : public std::enable_shared_from_this<object> {
 public:
@@ -99,25 +94,9 @@ public:
           [=, this] {
             failpoint("snapshot.defined");
             count();
-            const auto told = [=, this] {
-              to(is().value_or(made));
-              if (wanted.keep_last > 0)
-                delete_older(made.origin, wanted.keep_last);
-            };
-            if (!is_copied(made))
-              return told();
-            if (!options_->acknowledges_copies) {
-              told();
-              return copy(nullptr);
-            }
-            copy([=, this](const result<void>& outcome) {
-              if (outcome)
-                return told();
-              const auto refuse = [to, why = outcome.reason()] { to(why); };
-              if (const auto now = is(); !now || now->state != snapshot_state::created)
-                return refuse(); // It was deleted meanwhile.
-              destroy(refuse, [refuse](const error&) { refuse(); });
-            });
+            to(*is());
+            if (wanted.keep_last > 0)
+              delete_older(made.origin, wanted.keep_last);
           },
           [to](const error& why) { to(why); });
       },
@@ -143,8 +122,6 @@ public:
           return to(error{errc::not_found, "what snapshot " + id_ + " had is lost"});
         if (found->sandboxes >= limits::snapshot_sandboxes)
           return to(error{errc::limit_reached, "as many sandboxes stand on this snapshot as may"});
-        if (found->away)
-          return bring([=, this] { hold(wanted, to); }, [to](const error& why) { to(why); });
         if (found->image_changed)
           log::warning("snapshot.image_changed",
                        {{"id", id_},
@@ -206,8 +183,6 @@ public:
           return to(not_found());
         if (options_->disk_helpers == nullptr)
           return to(error{errc::forbidden, "disks are not compared here"});
-        if (found->away)
-          return bring([=, this] { compare(wanted, to); }, [to](const error& why) { to(why); });
         const auto& older = wanted.older.empty() ? found->parent : wanted.older;
         if (older.empty())
           return compare_with(*found, {}, wanted, to);
@@ -217,10 +192,6 @@ public:
         self_->request(directory, caf::infinite, find_snapshot{older, wanted.context})
           .then(
             [=, this](const snapshot_description& base) {
-              if (base.away)
-                return to(
-                  error{errc::not_found, "what snapshot " + base.id +
-                                           " had comes back when a sandbox begins with it"});
               const bool same_source = base.image_source == found->image_source;
               if (base.state == snapshot_state::deleted && !same_source) // What is freed has none.
                 return to(error{errc::not_found, "what snapshot " + base.id + " had is gone"});
@@ -279,15 +250,8 @@ public:
     with_record_to_write(
       [this, kept] {
         const auto found = is();
-        if (!found || found->state != snapshot_state::created || found->away)
+        if (!found || found->state != snapshot_state::created)
           return;
-        if (!found->copy.empty()) {
-          log::warning("snapshot.away", {{"id", id_},
-                                         {"origin", found->origin},
-                                         {"consequence", "it comes back when it is used"}});
-          record_.write({{away_key, "1"}});
-          return count();
-        }
         log::error("snapshot.lost", {{"id", id_}, {"origin", found->origin}});
         record_.write({{state_key, name_of(snapshot_state::failed)}});
         count();
@@ -295,21 +259,17 @@ public:
       [kept](const error&) {}, {}); // The node's next start says so again.
   }
 
-  /// It is there: what was not there at an earlier start, or what has no copy yet.
+  /// What was not there at an earlier start is there now.
   void find_again() {
     const auto kept = busy();
     with_record_to_write(
       [this, kept] {
         const auto found = is();
-        if (!found || found->state == snapshot_state::deleted)
+        if (!found || found->state != snapshot_state::failed)
           return;
-        if (found->state == snapshot_state::failed || found->away) {
-          log::info("snapshot.found", {{"id", id_}, {"origin", found->origin}});
-          record_.write({{state_key, std::nullopt}, {away_key, std::nullopt}});
-          count();
-        }
-        if (const auto now = is(); now && is_copied(*now))
-          copy(nullptr);
+        log::info("snapshot.found", {{"id", id_}, {"origin", found->origin}});
+        record_.write({{state_key, std::nullopt}});
+        count();
       },
       [kept](const error&) {}, {});
   }
@@ -317,9 +277,6 @@ public:
   /// Nothing of it is to be written any more.
   void part(then_function then) {
     const auto me = weak_from_this();
-    stop_copying();
-    if (bring_token_)
-      bring_token_->cancel();
     wait_until_settled([=, this] {
       const auto mine = me.lock();
       then();
@@ -421,179 +378,7 @@ private:
     record_.when_durable(again, [again](const error&) { again(); });
   }
 
-  // ---- Copies away from the node
-
-  /// One is to be made.
-  bool is_copied(const snapshot_description& is) const {
-    return options_->files != nullptr && !is.hidden && is.state == snapshot_state::created &&
-           is.copy.empty() && !is.away;
-  }
-
-  /// One attempt is told to `then`; without that, attempts go on until there is a copy.
-  void copy(outcome_function then) {
-    if (copying_)
-      return then ? then(error{errc::limit_reached, "it is being copied"}) : void();
-    copying_.emplace(copying{std::move(then), std::make_shared<work_token>(), busy()});
-    try_to_copy();
-  }
-
-  void end_copying(const result<void>& outcome) {
-    const auto over = std::exchange(copying_, std::nullopt);
-    if (over && over->then)
-      over->then(outcome);
-  }
-  void stop_copying() {
-    if (!copying_)
-      return;
-    copying_->token->cancel();
-    end_copying(error{errc::node_unreachable, "the node does not copy it any more"});
-  }
-
-  void try_to_copy() {
-    with_record_to_write(
-      [this] {
-        const auto found = is();
-        if (!copying_ || !found || !is_copied(*found))
-          return end_copying({});
-        const auto image = image_for(*found);
-        if (!image)
-          return not_copied(image_gone);
-        with_copy_of_parent(*found, [=, this](const snapshot_reference& earlier) {
-          if (!copying_)
-            return;
-          const auto now = options_->time->unix_ms();
-          keep_copy(*options_->engine, *options_->files, {id_, image, copying_->token}, epoch_, now,
-                    earlier, [=, this, post = post()](const result<snapshot_reference>& kept) {
-                      post([=, this] { on_copied(now, earlier, kept); });
-                    });
-        });
-      },
-      [this](const error& why) { not_copied(why); }, {});
-  }
-
-  /// What it shares with its parent is not written again: as long as that is not deleted.
-  void with_copy_of_parent(const snapshot_description& is,
-                           std::function<void(const snapshot_reference&)> then) {
-    const auto directory = options_->objects->get();
-    if (is.parent.empty() || !directory || (copying_ && copying_->alone))
-      return then({});
-    self_->request(directory, caf::infinite, find_snapshot{is.parent})
-      .then(
-        [then](const snapshot_description& parent) {
-          then(parent.state == snapshot_state::created ? parent.copy : snapshot_reference{});
-        },
-        [then](const caf::error&) { then({}); });
-  }
-
-  void on_copied(std::int64_t taken_ms, const snapshot_reference& earlier,
-                 const result<snapshot_reference>& kept) {
-    if (!copying_)
-      return; // What there is goes with a sweep.
-    if (!kept)
-      return not_copied(kept.reason());
-    const auto found = is();
-    if (!found)
-      return end_copying(not_found());
-    with_copy_of_parent(*found, [=, this](const snapshot_reference& now) {
-      if (!copying_)
-        return;
-      if (earlier.empty() || now == earlier)
-        return write_copy(taken_ms, *kept);
-      copying_->alone = true; // The parent has gone, with what this copy may need.
-      try_to_copy();
-    });
-  }
-
-  void write_copy(std::int64_t taken_ms, const snapshot_reference& kept) {
-    with_record_to_write(
-      [=, this] {
-        if (const auto found = is(); !found || !is_copied(*found))
-          return end_copying(not_found());
-        record_.write({{std::string{snapshot_key}, std::to_string(taken_ms) + ' ' + kept}});
-        record_.when_durable(
-          [=, this] {
-            failpoint("snapshot.copied");
-            log::info("snapshot.copied", {{"id", id_}});
-            if (copying_ && copying_->alone) // There is an earlier one.
-              options_->files->forget(copies_of(id_), epoch_, kept);
-            end_copying({});
-          },
-          [this](const error& why) { not_copied(why); });
-      },
-      [this](const error& why) { not_copied(why); }, {});
-  }
-
-  void not_copied(const error& why) {
-    if (!copying_)
-      return;
-    log::warning("snapshot.not_copied", {{"id", id_}, {"reason", why.message}});
-    if (copying_->then)
-      return end_copying(why);
-    const auto pause = copying_->pause;
-    copying_->pause = std::min(pause * 2, limits::snapshot_longest_retry);
-    self_->delayed_send(self_, pause, fact{[this] {
-                          if (copying_)
-                            try_to_copy();
-                        }});
-  }
-
-  /// The engine gets it back from its copy.
-  void bring(then_function then, otherwise_function otherwise) {
-    when_brought_.emplace_back(std::move(then), std::move(otherwise));
-    if (when_brought_.size() > 1)
-      return;
-    const auto found = is();
-    const auto image = found ? image_for(*found) : nullptr;
-    if (!image)
-      return on_brought(image_gone);
-    if (options_->files == nullptr)
-      return on_brought(
-        error{errc::not_found,
-              "what snapshot " + id_ + " had is in a place that this node is not told of"});
-    log::info("snapshot.brings", {{"id", id_}});
-    const auto most = options_->limits.disk_bytes;
-    bring_token_ = std::make_shared<work_token>();
-    bring_copy(
-      *options_->engine, *options_->files, {id_, image, bring_token_}, found->copy,
-      most == 0 ? 0 : std::max(most, 2 * found->bytes),
-      [this, post = post()](const result<void>& back) { post([=, this] { on_brought(back); }); });
-  }
-
-  void on_brought(const result<void>& back) {
-    bring_token_ = nullptr;
-    const auto refuse = [this](const error& why) {
-      log::warning("snapshot.not_brought", {{"id", id_}, {"reason", why.message}});
-      for (const auto& [then, otherwise] : std::exchange(when_brought_, {}))
-        otherwise(why);
-    };
-    if (!back)
-      return refuse(back.reason());
-    failpoint("snapshot.brought");
-    with_record_to_write(
-      [=, this] {
-        record_.write({{away_key, std::nullopt}});
-        count();
-        record_.when_durable(
-          [this] {
-            log::info("snapshot.brought", {{"id", id_}});
-            for (const auto& [then, otherwise] : std::exchange(when_brought_, {}))
-              then();
-          },
-          refuse);
-      },
-      refuse, {});
-  }
-
   // ---- Comparison
-
-  /// Null: it is not on this node, or was changed since.
-  shared_image image_for(const snapshot_description& is) const {
-    auto image = options_->images->find(is.image);
-    const auto digest = is.image_source.empty()
-                          ? is.image_digest
-                          : is.image_source.substr(is.image_source.find('@') + 1);
-    return digest.empty() || (image && image->digest == digest) ? image : image_of(digest);
-  }
 
   shared_image image_of(const std::string& digest) const {
     const auto [name, seen] = options_->images->find_digest(digest);
@@ -603,9 +388,15 @@ private:
 
   void compare_with(const snapshot_description& is, const std::string& older,
                     const compare_snapshots& wanted, const changes_function& to) {
-    auto image = image_for(is);
+    auto image = options_->images->find(is.image);
+    const auto digest = is.image_source.empty()
+                          ? is.image_digest
+                          : is.image_source.substr(is.image_source.find('@') + 1);
+    if (!digest.empty() && !(image && image->digest == digest))
+      image = image_of(digest);
     if (!image)
-      return to(image_gone);
+      return to(error{errc::image_refused,
+                      "what the snapshot lies over is not on this node, or was changed since"});
     comparing_.emplace(++last_comparison_, to);
     options_->disk_helpers->compare(
       std::move(image), {id_, older, wanted.after, wanted.limit},
@@ -621,7 +412,6 @@ private:
 
   void mark_deleted(then_function then, otherwise_function otherwise) {
     record_.set_alarm(limits::snapshot_free_again, {{state_key, name_of(snapshot_state::deleted)}});
-    stop_copying();
     record_.when_durable(
       [=, this] {
         failpoint("snapshot.marked_deleted");
@@ -663,15 +453,8 @@ private:
     options_->figures->disks.remove(id_);
     if (found->hidden)
       return destroy(tell, [tell](const error&) { tell(); });
-    const bool has_copy = !found->copy.empty() && options_->files != nullptr;
     record_.set_alarm(limits::deleted_snapshots_kept, changes_when_freed(record_.entries()));
-    record_.when_durable(
-      [=, this] {
-        if (has_copy)
-          options_->files->forget(copies_of(id_), epoch_, {});
-        tell();
-      },
-      [tell](const error&) { tell(); });
+    record_.when_durable(tell, [tell](const error&) { tell(); });
   }
 
   /// The alarm of one that was deleted long ago.
@@ -780,16 +563,6 @@ private:
   /// A page on its way is in here: what the engine calls back with is let go of on other threads.
   std::map<std::uint64_t, changes_function> comparing_;
   std::uint64_t last_comparison_ = 0;
-  struct copying {
-    outcome_function then; ///< None: it is tried again until there is a copy.
-    std::shared_ptr<work_token> token;
-    std::shared_ptr<void> kept; ///< Its actor, until this is over.
-    std::chrono::seconds pause = limits::snapshot_retry;
-    bool alone = false; ///< It shares nothing with its parent's.
-  };
-  std::optional<copying> copying_;
-  std::vector<std::pair<then_function, otherwise_function>> when_brought_;
-  std::shared_ptr<work_token> bring_token_; ///< Null: nothing is on its way back.
   std::size_t busy_ = 0;
   bool leaves_ = false;
   std::uint64_t asked_ = 0;

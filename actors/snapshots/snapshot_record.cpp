@@ -82,10 +82,11 @@ std::vector<storage::change> changes_of(const snapshot_description& is) {
 }
 
 std::vector<storage::change> changes_when_freed(const record_entries& record) {
-  return {{freed_key, "1"},           {image_was_key, text(record, image_key)},
-          {image_key, std::nullopt},  {source_key, std::nullopt},
-          {digest_key, std::nullopt}, {snapshot_key, std::nullopt},
-          {away_key, std::nullopt}};
+  return {{freed_key, "1"},
+          {image_was_key, text(record, image_key)},
+          {image_key, std::nullopt},
+          {source_key, std::nullopt},
+          {digest_key, std::nullopt}};
 }
 
 std::optional<snapshot_description> describe(std::string id, const record_entries& record) {
@@ -107,9 +108,6 @@ std::optional<snapshot_description> describe(std::string id, const record_entrie
   is.last_used_ms = number_in(record, used_key).value_or(*taken);
   is.keep_ms = number_in(record, keep_key).value_or(0);
   is.state = state_in(record);
-  const auto copy = text(record, snapshot_key);
-  is.copy = copy.substr(copy.find(' ') + 1);
-  is.away = record.contains(away_key);
   for (auto at = record.lower_bound(label_prefix);
        at != record.end() && at->first.starts_with(label_prefix); ++at) {
     const auto equals = at->second.find('=');

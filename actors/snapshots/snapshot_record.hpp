@@ -28,8 +28,6 @@ inline constexpr const char* state_key = "state";
 inline constexpr const char* used_key = "used_ms";
 /// Behind it, the sandboxes that stand on it, each with the time since when.
 inline constexpr std::string_view held_prefix = "held/";
-/// The engine does not have it, and the copy of snapshot_key is all that there is.
-inline constexpr const char* away_key = "away";
 /// What it had is not on the disk any more.
 inline constexpr const char* freed_key = "freed";
 

@@ -6,7 +6,6 @@
 #include <functional>
 #include <future>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -58,17 +57,7 @@ inline void check_snapshot_contract(
   CHECK(are_there({"a-2"}));
   REQUIRE(take(*fork, "b-1"));
   CHECK_FALSE(make("none"));
-  const auto open = [&](const std::string& name) {
-    std::promise<std::optional<errc>> told;
-    fork->open_disk(name, [&](const result<unique_fd>& got) {
-      told.set_value(got ? std::nullopt : std::optional{got.reason().code});
-    });
-    return told.get_future().get();
-  };
-  CHECK(open("a-2") == std::nullopt);
-  CHECK(open("none") == errc::not_found);
   end(fork);
-  CHECK(open("a-2") == errc::sandbox_not_running);
   for (const auto* each : {"a-2", "b-1"})
     CHECK(drop(each));
   CHECK(are_there({}));
