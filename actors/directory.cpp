@@ -118,11 +118,8 @@ std::optional<object_name> known_object(directory_pointer self, std::string_view
 
 void forget(directory_pointer self, const object_name& name, const caf::actor_addr& which);
 
-/// The question came too late: the activation had just hibernated. The next one is asked instead,
-/// once.
-bool came_too_late(const caf::error& why) {
-  return why == caf::sec::request_receiver_down;
-}
+// A question comes too late to an activation that has just hibernated. The next one is asked
+// instead, once.
 
 void find(directory_pointer self, const sandbox_id& id, waiting_find asked, bool again = false) {
   auto& mine = activate(self, name_of(id));

@@ -22,8 +22,12 @@ bool is_being_deleted(const error& why) {
   return why.code == being_deleted.code && why.message == being_deleted.message;
 }
 
+bool came_too_late(const caf::error& why) {
+  return why == caf::sec::request_receiver_down;
+}
+
 bool is_silence(const caf::error& why) {
-  return why == caf::sec::request_receiver_down || why.category() == caf::atom("exit");
+  return came_too_late(why) || why.category() == caf::atom("exit");
 }
 
 error from_caf(const caf::error& why) {

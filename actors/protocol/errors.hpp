@@ -18,4 +18,7 @@ bool is_being_deleted(const error& why);
 /// Said by nobody: the one who was asked has ended without a word, as all do when the server goes.
 bool is_silence(const caf::error& why);
 
+/// The one who was asked had ended before, and has not seen the question.
+bool came_too_late(const caf::error& why);
+
 } // namespace insula

@@ -31,6 +31,25 @@ enum class question_stage : std::uint8_t {
   ask,  ///< The sandbox was asked.
 };
 
+/// How often a sandbox is looked for once more, since a question to it has failed. A handle is
+/// stale when its sandbox has hibernated: among many questions that may happen several times.
+class second_tries {
+public:
+  /// The sandbox is to be looked for again.
+  bool take(const caf::error& failure) {
+    if (came_too_late(failure))
+      return unseen_++ < most_unseen;
+    return from_caf(failure).code == errc::sandbox_not_running && take_other();
+  }
+  /// The same after a failure of another kind: once.
+  bool take_other() { return !std::exchange(other_, true); }
+
+private:
+  static constexpr unsigned most_unseen = 8;
+  unsigned unseen_ = 0;
+  bool other_ = false;
+};
+
 /// A question to a sandbox that is found, or started, first.
 template <class Message, class Answer>
 struct sandbox_question {
@@ -42,7 +61,8 @@ struct sandbox_question {
   std::function<void()> found = {}; ///< Called when there is a sandbox to ask.
   caf::actor_addr awaited = {};     ///< The sandbox that has been asked.
   bool starts_it = true;            ///< The sandbox runs when it is asked.
-  bool may_repeat = true; ///< A handle can be stale: then the sandbox is looked for once more.
+  bool may_repeat = true;           ///< As `tries` says.
+  second_tries tries = {};
 };
 
 /// Said to oneself when a monitored actor has gone: a question that it never saw comes back at
@@ -79,10 +99,8 @@ void ask_now(caf::event_based_actor* self,
           self->quit();
         },
         [=](const caf::error& failure) {
-          const auto why = from_caf(failure);
-          if (why.code != errc::sandbox_not_running || !question->may_repeat)
-            return give_up(question_stage::ask, why);
-          question->may_repeat = false;
+          if (!question->may_repeat || !question->tries.take(failure))
+            return give_up(question_stage::ask, from_caf(failure));
           question->awaited = nullptr;
           ask_now(self, question);
         });

@@ -47,7 +47,7 @@ struct stream_state {
   bool gone = false;     ///< The client has left.
   bool ended = false;    ///< The command's end has been read.
   bool complete = false; ///< The last event is known.
-  bool may_repeat = true;
+  second_tries tries;
 };
 
 using self_pointer = caf::stateful_actor<stream_state>*;
@@ -266,7 +266,8 @@ void started(self_pointer self, const sandbox_actor& box, const process_actor& p
   ask_for_output(self);
 }
 
-void not_started(self_pointer self, const error& why) {
+void not_started(self_pointer self, const caf::error& failure) {
+  const auto why = from_caf(failure);
   auto& st = self->state;
   st.starting = false;
   if (st.gone)
@@ -275,7 +276,7 @@ void not_started(self_pointer self, const error& why) {
     why.code == errc::sandbox_not_running || why.code == errc::node_unreachable;
   if (st.job.can_resume && (not_there || why.code == errc::result_gone))
     return self->quit(); // Asked again, it is told what has become of it, or may start it.
-  if (not_there && std::exchange(st.may_repeat, false)) {
+  if (why.code == errc::node_unreachable ? st.tries.take_other() : st.tries.take(failure)) {
     st.awaited = nullptr; // It ended after it had been found; its successor may do.
     return find_sandbox(self);
   }
@@ -310,7 +311,7 @@ void start(self_pointer self, const sandbox_actor& box) {
   st.starting = true;
   self->request(box, caf::infinite, st.job.command)
     .then([self, box](const process_actor& process) { started(self, box, process); },
-          [self](const caf::error& failure) { not_started(self, from_caf(failure)); });
+          [self](const caf::error& failure) { not_started(self, failure); });
 }
 
 /// What has become of a command that may have been started before.
@@ -340,10 +341,9 @@ void found(self_pointer self, const sandbox_actor& box) {
               find_result{command.idempotency, command.context, st.words().is_at_beginning()})
     .then([self, box](const replay_status& answer) { known(self, box, answer); },
           [self](const caf::error& failure) {
-            const auto why = from_caf(failure);
             auto& state = self->state;
-            if (why.code != errc::sandbox_not_running || !std::exchange(state.may_repeat, false))
-              return refuse(self, question_stage::ask, why);
+            if (!state.tries.take(failure))
+              return refuse(self, question_stage::ask, from_caf(failure));
             state.awaited = nullptr;
             find_sandbox(self);
           });

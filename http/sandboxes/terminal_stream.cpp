@@ -55,7 +55,7 @@ struct stream_state {
   bool telling = false;        ///< It is being told of what it has said.
   bool taken_over = false;     ///< Before it was open.
   bool over = false;
-  bool may_repeat = true;
+  second_tries tries;
 };
 
 using self_pointer = caf::stateful_actor<stream_state>*;
@@ -247,10 +247,8 @@ void found_sandbox(self_pointer self, const sandbox_actor& box) {
       },
       [self, box](const caf::error& failure) {
         auto& state = self->state;
-        const auto why = from_caf(failure);
-        // A stale handle, or a terminal that has just ended.
-        if (why.code != errc::sandbox_not_running || !std::exchange(state.may_repeat, false))
-          return refuse(self, question_stage::ask, why);
+        if (!state.tries.take(failure)) // As a terminal that has just ended.
+          return refuse(self, question_stage::ask, from_caf(failure));
         state.awaited = nullptr;
         self->demonitor(box.address());
         find_sandbox(self);
