@@ -7,7 +7,6 @@
 #include <archive_entry.h>
 
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <new>
 #include <optional>

@@ -1,5 +1,6 @@
 // OpenSandbox's forks, before actors that the test plays.
 #include "http/opensandbox/fork_table.hpp"
+#include "http/sandboxes/ask_sandbox.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"
@@ -225,6 +226,19 @@ TEST_CASE("OpenSandbox: a fork that is asked for again is the same one",
   }
   CHECK(member(ask(at.port(), "POST", "/v1/sandboxes/def/fork", body, key), "code") ==
         "FORK::IDEMPOTENCY_CONFLICT");
+}
+
+TEST_CASE("a question that comes too late is asked again so many times, another failure once",
+          "[http]") {
+  const caf::error late = caf::sec::request_receiver_down;
+  const auto ended = to_caf({errc::sandbox_not_running, "it has ended"});
+  http::second_tries tries;
+  CHECK(tries.take(ended));
+  CHECK_FALSE(tries.take(ended));
+  for (int i = 0; i < 8; ++i)
+    CHECK(tries.take(late));
+  CHECK_FALSE(tries.take(late));
+  CHECK_FALSE(http::second_tries{}.take(to_caf({errc::not_found, "there is none"})));
 }
 
 TEST_CASE("OpenSandbox: a fork is not begun again while what it has left is being removed",

@@ -690,7 +690,7 @@ TEST_CASE("a node is a member until it leaves", "[etcd]") {
     CHECK_FALSE(eventually([&] { return !one.member->good(); }, 4s));
     CHECK(one.lost == 0);
   }
-  CHECK(eventually([&] { return !nodes.find("n1"); }));
+  CHECK(eventually([&] { return !nodes.find("n1"); }, 2s));
 }
 
 TEST_CASE("two nodes of one name are not members at once", "[etcd]") {
@@ -1421,7 +1421,7 @@ TEST_CASE("questions wait for each other, and no lease waits for them", "[etcd]"
       ++answered;
     });
   CHECK(eventually([&] { return silent.connections() == 64; }, 1s));
-  CHECK(eventually([&] { return refused == asked - 64 - how.max_waiting; }));
+  CHECK(eventually([&] { return refused == asked - 64 - how.max_waiting; }, 1s));
   client->renew(1, 1s, [](const auto&) {});
   CHECK(eventually([&] { return silent.connections() == 65; }, 1s));
   CHECK(answered == refused);
