@@ -31,6 +31,9 @@ inline constexpr const char* made_by_key = "made_by";
 inline constexpr const char* persistent_key = "persistent";
 /// The snapshot that its disk begins with at each start, which it holds. None: it begins empty.
 inline constexpr const char* disk_from_key = "disk_from";
+/// Of a sandbox, and of a snapshot: when a copy was made that outlives the node, in Unix time, a
+/// blank, and where it is.
+inline constexpr const char* snapshot_key = "snapshot";
 
 /// What the alarm of a run is below, as an object of the sandbox's.
 inline constexpr std::string_view run_clock_prefix = "deadline/";

@@ -15,8 +15,13 @@ namespace insula::actors {
 /// Work that somebody may not want any more. Any thread.
 class work_token {
 public:
+  work_token() = default;
+  work_token(const work_token&) = delete;
+  work_token& operator=(const work_token&) = delete;
+  virtual ~work_token() = default;
+
   void cancel() { cancelled_ = true; }
-  bool cancelled() const { return cancelled_; }
+  virtual bool cancelled() const { return cancelled_; }
 
 private:
   std::atomic<bool> cancelled_ = false;
@@ -29,29 +34,30 @@ using snapshot_reference = std::string;
 /// on a thread that may wait.
 using open_tree_function = std::function<result<unique_fd>()>;
 
-/// Snapshots of /workspace in a place that outlives the node.
+/// Snapshots in a place that outlives the node: of /workspace, or of whole disks.
 ///
 /// Threads: any; answers come on threads of its own, each once. What is asked for waits for its
-///          turn.
+///          turn; whole trees, which take long, wait for each other alone.
 /// Owner:   outlives the actors that use it.
 class workspaces {
 public:
   virtual ~workspaces() = default;
 
   struct keep_request {
-    std::string sandbox;
+    std::string sandbox;       ///< Or what else it is of.
     storage::epoch epoch = 0;  ///< At which its owner writes.
     std::int64_t taken_ms = 0; ///< Larger than that of any earlier snapshot of the sandbox.
     snapshot_reference
       earlier;               ///< What it shares with this one is not written again. May be empty.
     open_tree_function open; ///< For reading.
     std::shared_ptr<work_token> token;
+    bool whole = false; ///< The tree is a whole one, of a disk.
   };
   /// Answers when all of it is durable. It is nothing to anybody until its reference is remembered,
   /// and is removed some day if it never is. Errors: store_failed (the place does not take it),
   /// io_failed (the sandbox does not give its files), limit_reached (they are too many, or too
-  /// large),
-  /// sandbox_not_running (cancelled).
+  /// large), capacity_exceeded (as many whole trees wait as may), sandbox_not_running (cancelled),
+  /// and those of `open`.
   virtual void keep(keep_request what, std::function<void(result<snapshot_reference>)> on_kept) = 0;
 
   struct put_back_request {
@@ -59,9 +65,10 @@ public:
     snapshot_reference from;
     open_tree_function open; ///< For writing, in place of all that is there.
     std::shared_ptr<work_token> token;
+    bool whole = false; ///< As it was kept.
   };
   /// Errors: store_failed (it cannot be had, or is damaged), io_failed (the sandbox does not take
-  /// it), sandbox_not_running (cancelled).
+  /// it), sandbox_not_running (cancelled), and those of `open`.
   virtual void put_back(put_back_request what, std::function<void(result<void>)> on_back) = 0;
 
   /// All snapshots of the sandbox that are older than `newest`; if that is empty, all that were

@@ -629,6 +629,9 @@ const std::vector<key>& keys() {
                                 "'-'")},
     {"snapshots.interval", time(FIELD(snapshots.interval), {0ms, 24h})},
     {"snapshots.all", yes_or_no(FIELD(snapshots.all))},
+    {"snapshots.acknowledge",
+     one_of(FIELD(snapshots.acknowledges_copies), choices<bool>{{"node", false}, {"shared", true}},
+            "node or shared")},
 
     {"preview.domain", parsed(FIELD(preview.domain), host_name, "a name such as preview.example")},
     {"preview.public", yes_or_no(FIELD(preview.is_public))},
@@ -909,6 +912,12 @@ const std::vector<agreement>& agreements() {
               c.cluster.nodes.empty();
      },
      "expected snapshots.directory or snapshots.endpoint, where they are to be"},
+    {"snapshots.acknowledge",
+     [](const config& c) {
+       return !c.snapshots.acknowledges_copies || !c.snapshots.directory.empty() ||
+              !c.snapshots.endpoint.empty();
+     },
+     "shared: expected snapshots.directory or snapshots.endpoint, where copies are to be"},
     {"sandbox.max_instances",
      [](const config& c) { return c.sandbox.max_instances <= c.runtime.slots; },
      "expected at most runtime.slots, since each sandbox needs one"},

@@ -193,6 +193,9 @@ struct snapshot_config {
   std::optional<bucket_credentials> credentials;                ///< From the environment alone.
   std::chrono::milliseconds interval = std::chrono::minutes{1}; ///< 0: at stop and hand-over only.
   bool all = false;                                             ///< Every sandbox is persistent.
+  /// A snapshot of a whole disk is acknowledged when there is a copy of it. Else the copy is made
+  /// later.
+  bool acknowledges_copies = false;
 
   bool operator==(const snapshot_config&) const = default;
 };

@@ -625,6 +625,9 @@ result<void> run(const config& values, const config_origin& from) {
   options.buckets = values.buckets;
   options.buckets.allowed_private = values.network.allow_private;
   options.files = snapshots ? &*snapshots : nullptr;
+  if (snapshots)
+    options.copies = std::make_shared<actors::snapshots::disk_copies>(engine, *snapshots);
+  options.acknowledges_copies = values.snapshots.acknowledges_copies;
   options.keeps_disks = !snapshots && !cluster && engine.keeps_snapshots();
   const bool keeps_files = snapshots || options.keeps_disks;
   if (values.snapshots.all && !keeps_files)

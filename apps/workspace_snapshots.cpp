@@ -1,10 +1,12 @@
 #include "apps/workspace_snapshots.hpp"
 
+#include "actors/record_keys.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "storage/blobs/directory_blobs.hpp"
 #include "storage/blobs/s3_blobs.hpp"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <fcntl.h>
@@ -18,8 +20,6 @@ namespace insula {
 namespace {
 
 using steady = std::chrono::steady_clock;
-
-constexpr const char* snapshot_key = "snapshot"; ///< Of a sandbox's record: its time, and where.
 
 const error ending{errc::sandbox_not_running, "the node is going down"};
 
@@ -71,8 +71,10 @@ workspace_snapshots::workspace_snapshots(std::unique_ptr<storage::blob_store> bl
     , cluster_(cluster)
     , time_(time) {
   for (std::size_t i = 0; i < limits::snapshot_workers; ++i)
-    threads_.emplace_back([this] { work(false); });
-  threads_.emplace_back([this] { work(true); });
+    threads_.emplace_back([this] { work({&urgent_, &others_}); });
+  threads_.emplace_back([this] { work({&urgent_}); });
+  threads_.emplace_back([this] { work({&whole_kept_}); });
+  threads_.emplace_back([this] { work({&whole_put_back_}); });
   threads_.emplace_back([this] { sweep_now_and_then(); });
 }
 
@@ -101,25 +103,37 @@ void workspace_snapshots::add(std::deque<job>& to, job what) {
   news_.notify_all(); // One alone may be the one that does not take it.
 }
 
-void workspace_snapshots::work(bool only_urgent) {
-  const auto nothing = [&] { return urgent_.empty() && (only_urgent || others_.empty()); };
+bool workspace_snapshots::is_full(const std::deque<job>& queue) {
+  const std::lock_guard hold{guard_};
+  return queue.size() >= limits::whole_disks_waiting;
+}
+
+void workspace_snapshots::work(const std::vector<std::deque<job>*>& queues) {
+  const auto first = [&] {
+    return std::find_if(queues.begin(), queues.end(),
+                        [](const auto* each) { return !each->empty(); });
+  };
   std::unique_lock hold{guard_};
   while (true) {
-    news_.wait(hold, [&] { return ended_ || !nothing(); });
-    if (nothing())
+    news_.wait(hold, [&] { return ended_ || first() != queues.end(); });
+    const auto from = first();
+    if (from == queues.end())
       return;
-    auto& from = urgent_.empty() ? others_ : urgent_;
-    const auto what = std::move(from.front());
-    from.pop_front();
+    auto what = std::move((*from)->front());
+    (*from)->pop_front();
     hold.unlock();
-    what(); // After the end, too: whoever has asked is told, by a store that is closed.
+    what();         // After the end, too: whoever has asked is told, by a store that is closed.
+    what = nullptr; // What it has goes without the guard: others may answer with that.
     hold.lock();
   }
 }
 
 void workspace_snapshots::keep(keep_request what,
                                std::function<void(result<actors::snapshot_reference>)> on_kept) {
-  add(others_, [this, what = std::move(what), on_kept = std::move(on_kept)] {
+  auto& queue = what.whole ? whole_kept_ : others_;
+  if (&queue == &whole_kept_ && is_full(queue))
+    return on_kept(error{errc::capacity_exceeded, "as many disks wait to be copied as may"});
+  add(queue, [this, what = std::move(what), on_kept = std::move(on_kept)] {
     const auto began = steady::now();
     const auto unwanted = [&] {
       const std::lock_guard hold{guard_};
@@ -131,8 +145,8 @@ void workspace_snapshots::keep(keep_request what,
       const auto tree = what.open();
       if (!tree)
         return tree.reason();
-      return snapshots_.take({what.sandbox, what.epoch, what.taken_ms, what.earlier}, tree->get(),
-                             unwanted);
+      return snapshots_.take({what.sandbox, what.epoch, what.taken_ms, what.earlier, what.whole},
+                             tree->get(), unwanted);
     };
     auto made = make();
     (made ? kept_ : not_kept_).add();
@@ -144,7 +158,8 @@ void workspace_snapshots::keep(keep_request what,
 
 void workspace_snapshots::put_back(put_back_request what,
                                    std::function<void(result<void>)> on_back) {
-  add(urgent_, [this, what = std::move(what), on_back = std::move(on_back)] {
+  auto& queue = what.whole ? whole_put_back_ : urgent_;
+  add(queue, [this, what = std::move(what), on_back = std::move(on_back)] {
     const auto began = steady::now();
     const auto unwanted = [&] {
       const std::lock_guard hold{guard_};
@@ -156,7 +171,7 @@ void workspace_snapshots::put_back(put_back_request what,
       const auto tree = what.open();
       if (!tree)
         return tree.reason();
-      return snapshots_.put_back(what.from, tree->get(), unwanted);
+      return snapshots_.put_back(what.from, tree->get(), unwanted, what.whole);
     };
     auto made = make();
     (made ? put_back_ : not_put_back_).add();
@@ -192,12 +207,12 @@ void workspace_snapshots::sweep_now_and_then() {
 
 void workspace_snapshots::sweep() {
   const auto remembered = [this]() -> result<std::vector<std::string>> {
-    const auto found = cluster_.find(snapshot_key);
+    const auto found = cluster_.find(actors::snapshot_key);
     if (!found)
       return found.reason();
     std::vector<std::string> all;
     for (const auto& each : *found)
-      if (each.key == snapshot_key)
+      if (each.key == actors::snapshot_key)
         all.push_back(each.value.substr(each.value.find(' ') + 1));
     return all;
   };

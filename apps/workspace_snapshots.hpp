@@ -26,7 +26,8 @@ result<std::unique_ptr<storage::blob_store>> open_blobs(const snapshot_config& f
 
 /// Snapshots of workspaces in a blob store, by a few threads of its own, which wait for disks,
 /// networks and sandboxes. One more only puts back: somebody waits for that, however long the
-/// others take. And one removes what is garbage, now and then.
+/// others take. One writes whole disks, and one puts those back. And one removes what is garbage,
+/// now and then.
 class workspace_snapshots final : public actors::workspaces {
 public:
   /// `cluster`: the store with the sandboxes' records; both it and `time` outlive this. `space`: as
@@ -52,7 +53,9 @@ private:
   using job = std::function<void()>;
 
   void add(std::deque<job>& to, job what);
-  void work(bool only_urgent);
+  bool is_full(const std::deque<job>& queue);
+  /// The first of them that has something, for as long as this lives.
+  void work(const std::vector<std::deque<job>*>& queues);
   void sweep_now_and_then();
   void sweep();
 
@@ -65,6 +68,7 @@ private:
   std::condition_variable ending_; ///< For the one that sweeps.
   std::deque<job> urgent_;         ///< Somebody waits for these.
   std::deque<job> others_;
+  std::deque<job> whole_kept_, whole_put_back_; ///< Whole disks, each with a thread of its own.
   bool ended_ = false;
   std::vector<std::thread> threads_;
   metrics::counter kept_, not_kept_, put_back_, not_put_back_, swept_;

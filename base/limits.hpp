@@ -447,9 +447,6 @@ inline constexpr std::size_t inline_command_bytes = 120 * 1024;
 /// snapshot that is written or read.
 inline constexpr std::size_t snapshot_piece_bytes = 4u << 20;
 
-/// A file from here on is cut by itself, so that its neighbours may change.
-inline constexpr std::uint64_t snapshot_large_file_bytes = 1u << 20;
-
 /// What says of which pieces a snapshot is made: a line for each.
 inline constexpr std::size_t snapshot_manifest_bytes = 16u << 20;
 
@@ -462,6 +459,16 @@ inline constexpr std::chrono::hours snapshot_time{3};
 /// Snapshots that are written or read at once: they wait for disks and networks. One more thread
 /// only puts files back, since somebody waits for these.
 inline constexpr std::size_t snapshot_workers = 4;
+
+/// Whole disks take long, so they have threads of their own: one for those that are written, and
+/// one for those that are read. So many wait to be written; the others are tried again later.
+inline constexpr std::size_t whole_disks_waiting = 1'024;
+
+/// Snapshots that are brought to the node at once, or wait for that. A start waits so long for one;
+/// the client is told to come again after so many seconds, and the snapshot goes on to come.
+inline constexpr std::size_t snapshots_brought_at_once = 64;
+inline constexpr std::chrono::seconds brought_patience{20};
+inline constexpr std::uint32_t brought_again_s = 3;
 
 /// How long a sandbox or a service may say nothing, and how often what is at work looks whether
 /// anybody still wants it.
@@ -493,6 +500,8 @@ inline constexpr auto compare_patience = 60s;
 inline constexpr std::size_t disk_helpers = 2;
 inline constexpr std::uint64_t disk_helper_memory_bytes = 512ull << 20;
 inline constexpr std::size_t waiting_for_disk_helper = 64;
+/// A thread that copies a disk waits so long for the sandbox that does, and for its answer.
+inline constexpr std::chrono::minutes copy_helper_patience{1};
 
 /// A body about snapshots, or about siblings with their environment.
 inline constexpr std::uint64_t snapshot_body_bytes = 256u << 10;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/tree_groups.hpp"
+
 #include <cstddef>
 #include <cstdint>
 
@@ -37,6 +39,9 @@ enum class entry_kind : std::uint32_t {
               ///< its mode and times: an attributes_head, then for each extended attribute an
               ///< attribute_head, its name and its value. It has no name.
   absent,     ///< What lies below has something of this name, and the tree has not.
+  group,      ///< Of a disk that is read, as what follows: a group of entries begins. Its target is
+              ///< a group_head. It has no name.
+  content,    ///< The same of the content of the next file, which is large, whatever its group is.
 };
 
 /// How a tree is read; some of these together.
@@ -61,6 +66,23 @@ struct attribute_head {
 };
 /// Of one entry. A tree in which one has more is not sent.
 inline constexpr std::size_t max_attributes_bytes = 128 * 1024;
+
+/// Reading a disk: the asker says first which groups it has, each with what is in them: a
+/// groups_head, and then its keys, in their order. Of a group that is known no entry follows, and
+/// of a content that is known no bytes.
+struct groups_head {
+  std::uint32_t count; ///< At most max_known_groups.
+  std::uint32_t reserved;
+};
+struct group_head {
+  group_key key;
+  std::uint32_t known; ///< 1: the asker has it.
+  std::uint32_t reserved;
+};
+inline constexpr std::size_t max_known_groups = 256 * 1024;
+
+/// A file from here on is a group by itself, so that its neighbours may change.
+inline constexpr std::uint64_t large_file_bytes = 1u << 20;
 
 /// Of an entry's target.
 constexpr std::size_t max_target_bytes(entry_kind of) {

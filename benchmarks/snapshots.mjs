@@ -2,16 +2,16 @@
 // without a snapshot.
 //
 //   tests/clients/run build/release/insula build/clients/node benchmarks/snapshots.mjs \
-//     [--pairs N] [--burst N] [--rounds N] [--megabytes N] [--files N] [--many N] [--only ROW]
+//     [--pairs N] [--burst N] [--rounds N] [--megabytes N] [--files N] [--many N] [--only ROW] [--copies]
 //
-// INSULA_URL says where the server is, INSULA_API_KEY with which key. The two of a pair take turns in random order; the
+// --copies measures copies as well: the configuration in INSULA_RUN_CONFIG has to name a place for them. INSULA_URL says where the server is, INSULA_API_KEY with which key. The two of a pair take turns in random order; the
 // first pair warms up and does not count.
 import { parseArgs } from 'node:util';
 
 const { values: options } = parseArgs({ options: {
   pairs: { type: 'string', default: '50' }, burst: { type: 'string', default: '100' }, rounds: { type: 'string', default: '5' },
   megabytes: { type: 'string', default: '2048' }, files: { type: 'string', default: '100000' },
-  many: { type: 'string', default: '10000' }, only: { type: 'string' },
+  many: { type: 'string', default: '10000' }, copies: { type: 'boolean', default: false }, only: { type: 'string' },
 } });
 const [pairs, burst, rounds, megabytes, files, many] =
   ['pairs', 'burst', 'rounds', 'megabytes', 'files', 'many'].map((name) => Number(options[name]));
@@ -163,6 +163,29 @@ const rows = {
         `without them: ${told(before[what])}`);
     say(`memory of the server beside ${many} snapshots`, `${after.memory.toFixed(0)} MB`, 'flat', `without them: ${before.memory.toFixed(0)} MB`);
     await remove(id);
+  },
+  /** Until the copy of a snapshot is there: of all, and with 1 % of it changed. */
+  async copy(source) {
+    if (!options.copies) return;
+    const copied = async () => {
+      const { ms, made } = await timed(async () => {
+        const { id } = await take(source);
+        while (!(await asked('GET', `/v1/snapshot/${id}`)).shared) await new Promise((go) => setTimeout(go, 5));
+        return { id };
+      });
+      return { ms, made };
+    };
+    const whole = await copied(), times = [], walks = [];
+    for (let i = 0; i < rounds; ++i) {
+      await exec(source, `head -c ${Math.ceil(megabytes / 100)}M /dev/urandom > /workspace/changed; sync`);
+      walks.push((await timed(() => exec(source, 'cat /workspace/changed > /dev/null; find /workspace > /dev/null'))).ms);
+      const { ms, made } = await copied();
+      times.push(ms);
+      await drop(made);
+    }
+    say(`copy of 1 % of ${megabytes} MB and ${files} files`, told(times), '3 times the reading of 1 %, and a walk of the names',
+      `reading 1 % and a walk: ${told(walks)}; the first copy of all: ${whole.ms.toFixed(0)} ms`);
+    await drop(whole.made);
   },
 };
 

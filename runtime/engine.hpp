@@ -277,6 +277,8 @@ struct tree_request {
   /// Of a read that is not exact: files with several names once, and maps of holes
   /// (tree_compact).
   bool compact = false;
+  /// Of a write to /, which is root's: over what is there, with all that a whole tree tells.
+  bool whole = false;
 };
 
 /// What a user of a sandbox is called, and where that is at home.
@@ -415,6 +417,13 @@ public:
   virtual void compare_disks(const compare_request& wanted,
                              std::function<void(result<disk_changes>)> tell) = 0;
 
+  /// Reads a snapshot over the image of this sandbox, whose own disk does not count, as its root:
+  /// base/tree_frames.hpp says how a whole tree travels through the answered socket. Errors:
+  /// not_found (there is no such snapshot), launch_failed, io_failed, sandbox_not_running,
+  /// stale_epoch.
+  virtual void open_disk(const std::string& snapshot,
+                         std::function<void(result<unique_fd>)> tell) = 0;
+
   /// It has ended: nothing can be begun in it. True before anything that ran in it is told of its
   /// end; on_ended, or the answer of destroy(), is on its way. Any thread.
   virtual bool is_over() const = 0;
@@ -509,7 +518,7 @@ public:
   virtual ~engine() = default;
 
   /// A sandbox that is not ready within limits::create_patience is removed again and reported as
-  /// failed.
+  /// failed. One whose disk is to begin with a snapshot that is not there: not_found.
   virtual void create(sandbox_spec spec, sandbox_listener listener) = 0;
 
   /// The names of those that an earlier server of this node has left running and that have not been

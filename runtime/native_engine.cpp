@@ -6,6 +6,7 @@
 #include "base/size_text.hpp"
 #include "base/tree_frames.hpp"
 #include "runtime/agent/protocol.hpp"
+#include "runtime/agent/tree_operations.hpp"
 #include "runtime/agent_list.hpp"
 #include "runtime/gateway_client.hpp"
 #include "runtime/held_label.hpp"
@@ -344,6 +345,7 @@ public:
                      std::function<void(result<disk_snapshot>)> on_taken) override;
   void compare_disks(const compare_request& wanted,
                      std::function<void(result<disk_changes>)> tell) override;
+  void open_disk(const std::string& snapshot, std::function<void(result<unique_fd>)> tell) override;
   void freeze(std::function<void(bool)> on_still) override;
   result<void> thaw() override;
   bool stands_still() const override;
@@ -388,6 +390,7 @@ private:
   /// `why`: the spawner has ended it for this reason; empty: it has not.
   void gone(bool slot_is_free = true, const std::string& why = {});
   bool tell_agent(agent::op what, std::uint64_t id, std::int32_t value);
+  void show(const std::string& snapshot, std::function<void(result<unique_fd>)> then);
   result<unique_fd> open_channel(agent::op what, const std::vector<std::string>& words,
                                  sandbox_user user, std::int32_t value = 0,
                                  std::span<const unique_fd> more = {});
@@ -2017,6 +2020,19 @@ void native_sandbox::taken(const std::shared_ptr<snapshot_taking>& wanted,
   wanted->tell(made);
 }
 
+/// `then` is called on a thread of its own, which holds nothing.
+void native_sandbox::show(const std::string& snapshot,
+                          std::function<void(result<unique_fd>)> then) {
+  const std::lock_guard ours{guard_};
+  if (over_ || !engine_->shows_snapshots)
+    return boost::asio::post(io_, [then, why = over_ ? has_ended : no_snapshots] { then(why); });
+  engine_->spawner.show_snapshot(
+    mine(), snapshot, [self = shared_from_this(), then](result<unique_fd> shown) {
+      const auto disk = std::make_shared<result<unique_fd>>(std::move(shown));
+      boost::asio::post(self->io_, [then, disk] { then(std::move(*disk)); });
+    });
+}
+
 void native_sandbox::compare_disks(const compare_request& wanted,
                                    std::function<void(result<disk_changes>)> tell) {
   const auto disks = std::make_shared<std::vector<unique_fd>>();
@@ -2031,23 +2047,27 @@ void native_sandbox::compare_disks(const compare_request& wanted,
                       text ? tell(read_disk_changes(*text)) : tell(text.reason());
                     });
   };
-  const std::lock_guard ours{guard_};
-  const auto show = [self = shared_from_this(), where = mine(), disks,
-                     tell](const std::string& name, std::function<void()> then) {
-    self->engine_->spawner.show_snapshot(
-      where, name, [self, disks, tell, then](result<unique_fd> shown) {
-        if (shown)
-          disks->push_back(std::move(*shown));
-        boost::asio::post(self->io_,
-                          [then, tell, why = shown ? std::nullopt : std::optional{shown.reason()}] {
-                            why ? tell(*why) : then();
-                          });
-      });
+  const auto add = [self = shared_from_this(), disks, tell](const std::string& name, auto next) {
+    self->show(name, [disks, tell, next](result<unique_fd> shown) {
+      if (!shown)
+        return tell(shown.reason());
+      disks->push_back(std::move(*shown));
+      next();
+    });
   };
-  if (over_ || !engine_->shows_snapshots)
-    return boost::asio::post(io_, [tell, why = over_ ? has_ended : no_snapshots] { tell(why); });
-  show(wanted.newer,
-       [wanted, show, compare] { wanted.older.empty() ? compare() : show(wanted.older, compare); });
+  add(wanted.newer,
+      [wanted, add, compare] { wanted.older.empty() ? compare() : add(wanted.older, compare); });
+}
+
+void native_sandbox::open_disk(const std::string& snapshot,
+                               std::function<void(result<unique_fd>)> tell) {
+  show(snapshot, [self = shared_from_this(), tell](result<unique_fd> shown) {
+    if (!shown)
+      return tell(shown.reason());
+    std::vector<unique_fd> disk;
+    disk.push_back(std::move(*shown));
+    tell(self->open_channel(agent::op::read_disk, {"."}, {0, 0}, 0, disk));
+  });
 }
 
 result<unique_fd> native_sandbox::open_file(file_operation what, const std::string& path,
@@ -2059,14 +2079,17 @@ result<unique_fd> native_sandbox::open_file(file_operation what, const std::stri
 result<unique_fd> native_sandbox::open_tree(const tree_request& wanted, sandbox_user user) {
   std::vector<std::string> words{wanted.path};
   words.insert(words.end(), wanted.excludes.begin(), wanted.excludes.end());
-  std::int32_t reading = tree_exact; // Of a write the same number, which has no others.
-  if (!wanted.exact)
-    reading = wanted.what == file_operation::write ? 0
-              : wanted.compact                     ? tree_measured | tree_compact
-                                                   : tree_measured;
-  return open_channel(wanted.what == file_operation::read ? agent::op::read_tree
-                                                          : agent::op::write_tree,
-                      words, user, reading);
+  if (wanted.what == file_operation::write) {
+    using agent::tree_writing;
+    const auto how = wanted.whole   ? tree_writing::whole
+                     : wanted.exact ? tree_writing::exact
+                                    : tree_writing::ordinary;
+    return open_channel(agent::op::write_tree, words, user, static_cast<std::int32_t>(how));
+  }
+  const std::int32_t how = wanted.exact     ? tree_exact
+                           : wanted.compact ? tree_measured | tree_compact
+                                            : tree_measured;
+  return open_channel(agent::op::read_tree, words, user, how);
 }
 
 result<unique_fd> native_sandbox::open_file_task(file_task what,

@@ -435,7 +435,9 @@ error launch_failure(const spawner::notice& said) {
     return {errc::node_unreachable, "this node may not run sandboxes now"};
   if (step == spawner::launch_step::epoch)
     return not_held;
-  return {errc::launch_failed, std::string{name_of(step)} + ": " + std::strerror(said.error)};
+  const bool lacks_snapshot = step == spawner::launch_step::disk && said.error == ENOENT;
+  return {lacks_snapshot ? errc::not_found : errc::launch_failed,
+          std::string{name_of(step)} + ": " + std::strerror(said.error)};
 }
 
 } // namespace

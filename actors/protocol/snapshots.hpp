@@ -40,15 +40,19 @@ struct snapshot_description {
   /// Its image is not what it was: `host`, on a machine that was changed since. Of one that is
   /// asked, not of those in a list.
   bool image_changed = false;
-  std::uint64_t bytes = 0;       ///< That the disk has. 0: it is not known.
-  bool automatic = false;        ///< Nobody has asked for it.
-  bool hidden = false;           ///< Made for forks: it is in no list and in no tree.
-  std::string name = {};         ///< Of the caller's; empty: none.
+  std::uint64_t bytes = 0; ///< That the disk has. 0: it is not known.
+  bool automatic = false;  ///< Nobody has asked for it.
+  bool hidden = false;     ///< Made for forks: it is in no list and in no tree.
+  std::string name = {};   ///< Of the caller's; empty: none.
   std::map<std::string, std::string> labels = {};
   std::int64_t created_ms = 0;   ///< Unix time, and the next.
   std::int64_t last_used_ms = 0; ///< When a sandbox last began with it; before that, created_ms.
   std::int64_t keep_ms = 0;      ///< It is deleted so long after its last use. 0: never.
   snapshot_state state = snapshot_state::created;
+  /// Where a copy is that outlives the node: a line of text. Empty: there is none.
+  std::string copy = {};
+  std::string no_copy = {};    ///< Why there is none, for good. Empty: one may be made yet.
+  bool pending = false;        ///< Nobody sees it before it has a copy.
   std::uint64_t sandboxes = 0; ///< That stand on it. Of one that is asked, not of those in a list.
 };
 /// Unix time. None: it stays until it is deleted.
@@ -67,6 +71,7 @@ struct define_snapshot {
 struct find_snapshot {
   std::string id;
   request_context context = {};
+  bool hidden = false; ///< One that nobody sees is found, too.
 };
 /// A sandbox is about to stand on it: its bytes stay until they are released.
 struct hold_snapshot {

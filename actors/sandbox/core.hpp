@@ -161,6 +161,7 @@ public:
   void set_engine_sandbox(std::shared_ptr<runtime::sandbox> made) {
     engine_sandbox_ = std::move(made);
   }
+  const shared_image& image_handle() const { return image_; }
   void set_image(shared_image taken) { image_ = std::move(taken); }
   void set_profile(sandbox_profile taken) { profile_ = std::move(taken); }
   void set_refusal(std::optional<error> why) { refusal_ = std::move(why); }

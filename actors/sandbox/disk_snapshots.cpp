@@ -125,6 +125,8 @@ void disk_snapshots::begin_unless_known(const take_snapshot& wanted,
                                         const reply<snapshot_description>& to) {
   if (wanted.id.empty())
     return begin(wanted, to);
+  if (const auto at = taking_.find(wanted.id); at != taking_.end())
+    return at->second.to.push_back(to);
   const pending_operation mine{core_};
   core_.ask_snapshot(
     find_snapshot{wanted.id, wanted.context},
@@ -224,7 +226,7 @@ void disk_snapshots::on_defined(const std::string& id,
     return;
   if (!defined) {
     options().figures->snapshot_failed();
-    drop(*options().engine, id);
+    drop_unless_defined(id);
     return asked.mapped().give(defined.reason());
   }
   const auto& done = asked.mapped();
@@ -243,6 +245,19 @@ void disk_snapshots::on_defined(const std::string& id,
       [mine](const error&) { mine.over(); });
   }
   done.give(*defined);
+}
+
+/// Its record may be there, though the answer was another one.
+void disk_snapshots::drop_unless_defined(const std::string& id) {
+  const pending_operation mine{core_};
+  core_.ask_snapshot(
+    find_snapshot{id, {}, true},
+    reply<snapshot_description>::function{
+      [engine = options().engine, id, mine](const result<snapshot_description>& found) {
+        if (!found && found.reason().code == errc::not_found)
+          drop(*engine, id);
+        mine.over();
+      }});
 }
 
 // ---- Back to one

@@ -68,6 +68,7 @@ private:
                      const reply<sandbox_description>& to);
   void on_taken(const std::string& id, const result<runtime::disk_snapshot>& outcome);
   void on_defined(const std::string& id, const result<snapshot_description>& defined);
+  void drop_unless_defined(const std::string& id);
   snapshot_description describe_next(const std::string& id, const take_snapshot& wanted) const;
   void begin_roll_back(const roll_back& wanted, const reply<sandbox_description>& to);
   void write_base(const snapshot_description& next, const roll_back& wanted,

@@ -11,6 +11,7 @@
 #include "actors/sandbox/lifecycle.hpp"
 #include "actors/sandbox_groups.hpp"
 #include "actors/sandbox_metadata.hpp"
+#include "actors/snapshots/copies.hpp"
 #include "actors/snapshots/disk_helpers.hpp"
 #include "actors/workspaces.hpp"
 #include "base/bucket.hpp"
@@ -71,6 +72,10 @@ struct sandbox_options {
   caption_rule captions = {};
   idle_ladder ladder;          ///< For one in which nothing runs and of which nothing is asked.
   workspaces* files = nullptr; ///< Where snapshots go. Null: files are lost with their node.
+  /// Where copies of whole disks go. Null: nowhere.
+  std::shared_ptr<snapshots::disk_copies> copies;
+  /// A snapshot of a whole disk is acknowledged once it has a copy. Else that is made later.
+  bool acknowledges_copies = false;
   /// Without such a place: what a persistent sandbox keeps is its whole disk, in snapshots of the
   /// engine's, which are on this node alone.
   bool keeps_disks = false;

@@ -1,5 +1,6 @@
 #include "actors/sandbox/startup.hpp"
 
+#include "actors/protocol/lost_files.hpp"
 #include "actors/record_keys.hpp"
 #include "actors/sandbox/description.hpp"
 #include "actors/sandbox/disk_snapshots.hpp"
@@ -64,7 +65,9 @@ void startup::stopped(const error&) {
   making_ = false;
   recorded_ = false;
   adopting_ = first_ = known_ = false;
-  awaits_image_ = false;
+  awaits_image_ = awaits_disk_ = false;
+  brought_disk_.clear();
+  disk_wanted_.reset(); // What is on its way goes on: the next start begins with it.
   slot_.reset();
   warm_ = false;
   taken_ = {};
@@ -103,6 +106,12 @@ void startup::deleting(const error&) {
     core_.post()([this, start = core_.start()] {
       on_image(start, error{errc::sandbox_not_running, "it is being deleted"});
     });
+  if (!awaits_disk_)
+    return;
+  disk_wanted_->cancel();
+  core_.post()([this, start = core_.start()] {
+    on_disk(start, error{errc::sandbox_not_running, "it is being deleted"});
+  });
 }
 
 // ---- The way in, step by step
@@ -522,6 +531,16 @@ void startup::on_failed(std::uint64_t start, error why) {
     ++claims_;
     return take_place([this] { make(); }); // With its place, since it is gone.
   }
+  if (why.code == errc::not_found && core_.now() == phase::starting &&
+      with_.disk.base() != brought_disk_) // An empty one was not asked for.
+    return bring_disk();
+  end_failed(why);
+}
+
+/// The start is over.
+void startup::end_failed(error why) {
+  if (why.code == errc::not_found) // Which is no word about the sandbox.
+    why.code = errc::launch_failed;
   // The engine's own ceiling is told as the node's.
   if (why.code == errc::capacity_exceeded)
     why.message = options().instances->now();
@@ -531,6 +550,53 @@ void startup::on_failed(std::uint64_t start, error why) {
   if (core_.now() == phase::deleting) // One that was not to be had may still be there.
     return core_.has_survived() ? end_survivor() : with_.ends.finish_delete();
   fall_asleep(why);
+}
+
+/// The engine lacks what this start begins with. A copy may be there, and then it is tried once
+/// more.
+void startup::bring_disk() {
+  awaits_disk_ = true;
+  brought_disk_ = with_.disk.base();
+  disk_wanted_ = std::make_shared<actors::work_token>();
+  core_.ask_snapshot(
+    find_snapshot{with_.disk.base(), watch_.whose, true},
+    reply<snapshot_description>::function{
+      [this, start = core_.start()](const result<snapshot_description>& found) {
+        if (start != core_.start() || !awaits_disk_)
+          return;
+        if (!found)
+          return on_disk(start, found.reason());
+        if (found->copy.empty() || !options().copies)
+          return on_disk(start,
+                         error{errc::launch_failed, "what snapshot " + found->id + " had is lost"});
+        log::info("snapshot.brought", {{"id", found->id}, {"sandbox", core_.id()}});
+        options().copies->bring(
+          {found->id, core_.image_handle(), found->copy,
+           snapshots::brought_disk_bytes(found->bytes, limits_of(core_).disk_bytes), disk_wanted_},
+          [this, start, post = core_.post()](const result<void>& back) {
+            post([=, this] { on_disk(start, back); });
+          });
+        core_.after(limits::brought_patience, [this, start, id = found->id] {
+          on_disk(start, error{errc::store_failed,
+                               "what snapshot " + id + " had is on its way to this node",
+                               limits::brought_again_s});
+        });
+      }});
+}
+
+void startup::on_disk(std::uint64_t start, const result<void>& back) {
+  if (start != core_.start() || !std::exchange(awaits_disk_, false))
+    return;
+  if (core_.now() == phase::deleting) {
+    core_.next_start(); // The answer that comes later is that of no start.
+    return with_.ends.finish_delete();
+  }
+  if (back)
+    return failpoint("snapshot.brought"), make();
+  auto why = back.reason();
+  if (why.code == errc::store_failed)
+    why.message = std::string{files_unavailable} + why.message;
+  end_failed(std::move(why));
 }
 
 void startup::end_survivor() {

@@ -100,6 +100,9 @@ private:
 
   void on_ready(std::uint64_t start, std::shared_ptr<runtime::sandbox> made);
   void on_failed(std::uint64_t start, error why);
+  void end_failed(error why);
+  void bring_disk();
+  void on_disk(std::uint64_t start, const result<void>& back);
   void on_survivor_ended(std::uint64_t start);
   taken_places take_given_up(std::uint64_t start);
 
@@ -118,7 +121,10 @@ private:
   bool known_ = false;                 ///< The sandbox was there already when this start began.
   bool adopting_ = false;
   bool awaits_image_ = false; ///< This start waits until its image is here.
-  watch watch_;               ///< Of the last start.
+  std::string brought_disk_;  ///< The snapshot that the engine lacked for this start. Empty: none.
+  bool awaits_disk_ = false;  ///< It waits for that,
+  std::shared_ptr<work_token> disk_wanted_; ///< unless this is cancelled.
+  watch watch_;                             ///< Of the last start.
 };
 
 } // namespace insula::actors::inside_sandbox

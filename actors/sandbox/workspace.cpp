@@ -20,7 +20,6 @@ namespace insula::actors::inside_sandbox {
 
 namespace {
 
-constexpr const char* snapshot_key = "snapshot"; ///< When it was taken, and where it is.
 /// Its files are being put back: if that is cut short, what is there is not all of them.
 constexpr const char* half_key = "half_files";
 /// When its disk was last kept, in Unix time.

@@ -12,7 +12,9 @@ namespace {
 /// Clients do not wait longer for a comparison than for this and their own.
 constexpr std::chrono::minutes turn_patience{1};
 
-runtime::sandbox_spec spec_of(const sandbox_image& image) {
+} // namespace
+
+runtime::sandbox_spec helper_spec(const sandbox_image& image, std::uint64_t disk_bytes) {
   runtime::sandbox_spec spec;
   spec.host_name = "disks";
   spec.image = image.layers;
@@ -20,7 +22,7 @@ runtime::sandbox_spec spec_of(const sandbox_image& image) {
   // Then all that can lie over an image does, so that it is none of what a disk has changed.
   spec.may_gain_rights = true;
   spec.limits = {.memory_bytes = limits::disk_helper_memory_bytes,
-                 .disk_bytes = 16u << 20,
+                 .disk_bytes = disk_bytes,
                  .shm_bytes = 1u << 20,
                  .log_bytes = 1u << 20,
                  .cpu_percent = 100,
@@ -28,8 +30,6 @@ runtime::sandbox_spec spec_of(const sandbox_image& image) {
                  .open_files = 8'192};
   return spec;
 }
-
-} // namespace
 
 void disk_helpers::compare(shared_image image, const runtime::compare_request& wanted,
                            changes_function tell) {
@@ -61,7 +61,7 @@ void disk_helpers::begin(const std::shared_ptr<job>& what) {
     self->one_less();
   };
   heard.on_ended = [] {}; // The comparison says so.
-  engine_.create(spec_of(*what->image), std::move(heard));
+  engine_.create(helper_spec(*what->image), std::move(heard));
 }
 
 void disk_helpers::one_less() {

@@ -12,6 +12,9 @@
 
 namespace insula::actors::snapshots {
 
+/// What such a sandbox is made as, over that image. `disk_bytes`: of its own disk.
+runtime::sandbox_spec helper_spec(const sandbox_image& image, std::uint64_t disk_bytes = 16u << 20);
+
 /// Sandboxes of the node's own, without a network, that look at disks: what a sandbox has written
 /// is read in a sandbox alone, and under its limits. Each is made for one job, and has no name, so
 /// that none outlives its server.

@@ -4,6 +4,7 @@
 #include "actors/object.hpp"
 #include "actors/object_link.hpp"
 #include "actors/protocol/errors.hpp"
+#include "actors/snapshots/copies.hpp"
 #include "actors/snapshots/disk_helpers.hpp"
 #include "actors/snapshots/snapshot_record.hpp"
 #include "base/failpoint.hpp"
@@ -56,6 +57,13 @@ using snapshot_pointer = counted_pointer<snapshot_state_of, snapshot_impl>;
 using then_function = std::function<void()>;
 using otherwise_function = std::function<void(const error&)>;
 using answer_function = std::function<void(result<snapshot_description>)>;
+using outcome_function = std::function<void(const result<void>&)>;
+
+/// A disk that cannot be read so often is one that no copy can have.
+constexpr unsigned most_bad_copies = 5;
+
+const error image_gone{errc::image_refused,
+                       "what the snapshot lies over is not on this node, or was changed since"};
 
 class object final : public std::enable_shared_from_this<object> {
 public:
@@ -80,12 +88,15 @@ public:
         made.created_ms = made.last_used_ms = options_->time->unix_ms();
         if (made.parent.empty())
           made.root = id_;
+        made.pending = options_->acknowledges_copies && wants_copy(made);
         auto changes = changes_of(made);
         if (!wanted.held_by.empty())
           changes.push_back(
             {std::string{held_prefix} + wanted.held_by, std::to_string(made.created_ms)});
         if (made.state == snapshot_state::deleted)
           record_.set_alarm(limits::snapshot_look_again, std::move(changes));
+        else if (made.pending) // For the next server, should this one end before there is a copy.
+          record_.set_alarm(limits::snapshot_free_again, std::move(changes));
         else if (made.keep_ms > 0)
           record_.set_alarm(std::chrono::milliseconds{made.keep_ms}, std::move(changes));
         else
@@ -94,9 +105,17 @@ public:
           [=, this] {
             failpoint("snapshot.defined");
             count();
-            to(*is());
-            if (wanted.keep_last > 0)
-              delete_older(made.origin, wanted.keep_last);
+            const auto told = [=, this] {
+              to(is().value_or(made));
+              if (wanted.keep_last > 0)
+                delete_older(made.origin, wanted.keep_last);
+            };
+            if (made.pending)
+              return copy_or_delete(
+                [=](const result<void>& outcome) { outcome ? told() : to(outcome.reason()); });
+            told();
+            if (wants_copy(made))
+              copy(nullptr);
           },
           [to](const error& why) { to(why); });
       },
@@ -107,7 +126,10 @@ public:
     record_.load(
       [=, this] {
         const auto found = is();
-        found && !found->hidden ? to(*found) : to(not_found());
+        if (found && found->pending && found->state == snapshot_state::created)
+          return to(comes_later());
+        const bool is_seen = found && !found->hidden && !found->pending;
+        is_seen || (found && wanted.hidden) ? to(*found) : to(not_found());
       },
       [to](const error& why) { to(why); }, wanted.context);
   }
@@ -122,6 +144,8 @@ public:
           return to(error{errc::not_found, "what snapshot " + id_ + " had is lost"});
         if (found->sandboxes >= limits::snapshot_sandboxes)
           return to(error{errc::limit_reached, "as many sandboxes stand on this snapshot as may"});
+        if (found->pending)
+          return to(comes_later());
         if (found->image_changed)
           log::warning("snapshot.image_changed",
                        {{"id", id_},
@@ -174,6 +198,13 @@ public:
   }
 
   using changes_function = std::function<void(result<snapshot_changes>)>;
+  struct comparison {
+    changes_function to;
+    compare_snapshots wanted;
+    snapshot_description is;
+    std::optional<snapshot_description> older; ///< None: the image.
+    bool brought = false;                      ///< What the engine lacked was asked for.
+  };
 
   void compare(const compare_snapshots& wanted, changes_function to) {
     record_.load(
@@ -185,7 +216,7 @@ public:
           return to(error{errc::forbidden, "disks are not compared here"});
         const auto& older = wanted.older.empty() ? found->parent : wanted.older;
         if (older.empty())
-          return compare_with(*found, {}, wanted, to);
+          return begin_comparison({to, wanted, *found, std::nullopt});
         const auto directory = options_->objects->get();
         if (!directory)
           return to(error{errc::node_unreachable, "the node ends"});
@@ -201,7 +232,7 @@ public:
               if (base.image != found->image || !same_source || digests_differ)
                 return to(
                   error{errc::invalid_request, "snapshots over different images are not compared"});
-              compare_with(*found, base.id, wanted, to);
+              begin_comparison({to, wanted, *found, base});
             },
             [to](const caf::error& why) { to(from_caf(why)); });
       },
@@ -219,6 +250,11 @@ public:
         if (!found) {
           record_.alarm_over(due);
           return record_.when_durable(then, otherwise);
+        }
+        if (found->pending && found->state == snapshot_state::created) {
+          record_.set_alarm(limits::snapshot_look_again);
+          record_.when_durable(then, otherwise);
+          return copying_ ? void() : copy_or_delete([](const result<void>&) {});
         }
         if (found->state != snapshot_state::deleted) {
           const auto left = expires_ms(*found).value_or(0) - options_->time->unix_ms();
@@ -244,13 +280,14 @@ public:
       otherwise, {});
   }
 
-  /// What it had is gone, whatever the reason.
+  /// The engine does not have it.
   void lose() {
     const auto kept = busy();
     with_record_to_write(
       [this, kept] {
         const auto found = is();
-        if (!found || found->state != snapshot_state::created)
+        // With a copy it comes back when a sandbox begins with it.
+        if (!found || found->state != snapshot_state::created || !found->copy.empty())
           return;
         log::error("snapshot.lost", {{"id", id_}, {"origin", found->origin}});
         record_.write({{state_key, name_of(snapshot_state::failed)}});
@@ -259,17 +296,22 @@ public:
       [kept](const error&) {}, {}); // The node's next start says so again.
   }
 
-  /// What was not there at an earlier start is there now.
+  /// It is there: what was not there at an earlier start, or what has no copy yet.
   void find_again() {
     const auto kept = busy();
     with_record_to_write(
       [this, kept] {
-        const auto found = is();
-        if (!found || found->state != snapshot_state::failed)
+        auto found = is();
+        if (!found)
           return;
-        log::info("snapshot.found", {{"id", id_}, {"origin", found->origin}});
-        record_.write({{state_key, std::nullopt}});
-        count();
+        if (found->state == snapshot_state::failed) {
+          log::info("snapshot.found", {{"id", id_}, {"origin", found->origin}});
+          record_.write({{state_key, std::nullopt}});
+          count();
+          found = is();
+        }
+        if (wants_copy(*found) && !found->pending)
+          copy(nullptr);
       },
       [kept](const error&) {}, {});
   }
@@ -277,6 +319,8 @@ public:
   /// Nothing of it is to be written any more.
   void part(then_function then) {
     const auto me = weak_from_this();
+    stop_copying();
+    comparing_token_->cancel();
     wait_until_settled([=, this] {
       const auto mine = me.lock();
       then();
@@ -316,6 +360,14 @@ private:
     return found;
   }
   error not_found() const { return {errc::not_found, "Snapshot " + id_ + " not found."}; }
+  error no_copy_since(const error& why) const {
+    return {why.code == errc::capacity_exceeded ? errc::store_failed : why.code,
+            "snapshot " + id_ + " gets no copy: " + why.message, limits::brought_again_s};
+  }
+  error comes_later() const {
+    return {errc::store_failed, "the copy of snapshot " + id_ + " is not there yet",
+            limits::brought_again_s};
+  }
 
   void count() {
     const auto found = is();
@@ -378,7 +430,163 @@ private:
     record_.when_durable(again, [again](const error&) { again(); });
   }
 
+  // ---- Copies away from the node
+
+  /// None is there, and one is to be made.
+  bool wants_copy(const snapshot_description& is) const {
+    return options_->copies != nullptr && !is.hidden && is.state == snapshot_state::created &&
+           is.copy.empty();
+  }
+
+  /// It is deleted if it gets none, and `then` is told that after it.
+  void copy_or_delete(outcome_function then) {
+    copy([=, this, kept = busy()](const result<void>& outcome) {
+      const auto told = outcome ? outcome : result<void>{no_copy_since(outcome.reason())};
+      const auto tell = [then, told, kept] { then(told); };
+      const auto now = is();
+      // The next server makes it where this one ends.
+      const bool ends = !outcome && (outcome.reason().code == errc::sandbox_not_running ||
+                                     outcome.reason().code == errc::node_unreachable);
+      if (outcome || ends || !now || now->state != snapshot_state::created)
+        return tell();
+      mark_deleted(tell, [tell](const error&) { tell(); });
+    });
+  }
+
+  /// One attempt is told to `then`; without that, attempts go on until there is a copy.
+  void copy(outcome_function then) {
+    if (copying_)
+      return then ? then(error{errc::limit_reached, "it is being copied"}) : void();
+    copying_.emplace(copying{std::move(then), std::make_shared<work_token>(), busy()});
+    try_to_copy();
+  }
+
+  void end_copying(const result<void>& outcome) {
+    const auto over = std::exchange(copying_, std::nullopt);
+    if (over && over->then)
+      over->then(outcome);
+  }
+  void stop_copying() {
+    if (!copying_)
+      return;
+    copying_->token->cancel();
+    end_copying(error{errc::node_unreachable, "the node does not copy it any more"});
+  }
+
+  void try_to_copy() {
+    with_record_to_write(
+      [this] {
+        const auto found = is();
+        if (!copying_ || !found || !wants_copy(*found))
+          return end_copying(found && !found->copy.empty() ? result<void>{} : not_found());
+        const auto image = image_for(*found);
+        if (!image)
+          return not_copied(image_gone);
+        with_copy_of_parent(*found, [=, this](const snapshot_reference& earlier) {
+          if (!copying_)
+            return;
+          const auto now = options_->time->unix_ms();
+          options_->copies->keep({id_, image, epoch_, now, earlier, copying_->token},
+                                 [=, this, token = copying_->token,
+                                  post = post()](const result<snapshot_reference>& kept) {
+                                   post([=, this] {
+                                     if (copying_ && copying_->token == token)
+                                       on_copied(now, earlier, kept);
+                                   });
+                                 });
+        });
+      },
+      [this](const error& why) { not_copied(why); }, {});
+  }
+
+  /// What it shares with its parent is not written again: as long as that is not deleted.
+  void with_copy_of_parent(const snapshot_description& is,
+                           std::function<void(const snapshot_reference&)> then) {
+    const auto directory = options_->objects->get();
+    if (is.parent.empty() || !directory || (copying_ && copying_->alone))
+      return then({});
+    self_->request(directory, caf::infinite, find_snapshot{is.parent})
+      .then(
+        [then](const snapshot_description& parent) {
+          then(parent.state == snapshot_state::created ? parent.copy : snapshot_reference{});
+        },
+        [then](const caf::error&) { then({}); });
+  }
+
+  void on_copied(std::int64_t taken_ms, const snapshot_reference& earlier,
+                 const result<snapshot_reference>& kept) {
+    if (!kept)
+      return not_copied(kept.reason());
+    const auto found = is();
+    if (!found)
+      return end_copying(not_found());
+    with_copy_of_parent(*found, [=, this](const snapshot_reference& now) {
+      if (!copying_)
+        return;
+      if (earlier.empty() || now == earlier)
+        return write_copy(taken_ms, *kept);
+      copying_->alone = true; // The parent has gone, with what this copy may need.
+      try_to_copy();
+    });
+  }
+
+  void write_copy(std::int64_t taken_ms, const snapshot_reference& kept) {
+    with_record_to_write(
+      [=, this] {
+        const auto found = is();
+        if (!found || !wants_copy(*found))
+          return end_copying(not_found());
+        std::vector<storage::change> changes{
+          {std::string{snapshot_key}, std::to_string(taken_ms) + ' ' + kept},
+          {no_copy_key, std::nullopt},
+          {pending_key, std::nullopt}};
+        found->pending && found->keep_ms > 0
+          ? record_.set_alarm(std::chrono::milliseconds{found->keep_ms}, std::move(changes))
+          : record_.write(std::move(changes));
+        record_.when_durable(
+          [=, this] {
+            failpoint("snapshot.copied");
+            log::info("snapshot.copied", {{"id", id_}});
+            count();
+            if (copying_ && copying_->alone) // There is an earlier one.
+              options_->copies->forget(id_, epoch_, kept);
+            end_copying({});
+          },
+          [this](const error& why) { not_copied(why); });
+      },
+      [this](const error& why) { not_copied(why); }, {});
+  }
+
+  void not_copied(const error& why) {
+    if (!copying_)
+      return;
+    log::warning("snapshot.not_copied", {{"id", id_}, {"reason", why.message}});
+    if (copying_->then)
+      return end_copying(why);
+    // As it is, it gets none. The next server tries again.
+    const bool is_bad = why.code == errc::io_failed && ++copying_->bad >= most_bad_copies;
+    if (is_bad || why.code == errc::limit_reached) {
+      record_.write({{no_copy_key, why.message}});
+      return end_copying(why);
+    }
+    const auto pause = copying_->pause;
+    copying_->pause = std::min(pause * 2, limits::snapshot_longest_retry);
+    self_->delayed_send(self_, pause, fact{[this, token = copying_->token] {
+                          if (copying_ && copying_->token == token)
+                            try_to_copy();
+                        }});
+  }
+
   // ---- Comparison
+
+  /// Null: it is not on this node, or was changed since.
+  shared_image image_for(const snapshot_description& is) const {
+    auto image = options_->images->find(is.image);
+    const auto digest = is.image_source.empty()
+                          ? is.image_digest
+                          : is.image_source.substr(is.image_source.find('@') + 1);
+    return digest.empty() || (image && image->digest == digest) ? image : image_of(digest);
+  }
 
   shared_image image_of(const std::string& digest) const {
     const auto [name, seen] = options_->images->find_digest(digest);
@@ -386,26 +594,56 @@ private:
     return image && image->digest == digest ? image : nullptr; // Not one that came meanwhile.
   }
 
-  void compare_with(const snapshot_description& is, const std::string& older,
-                    const compare_snapshots& wanted, const changes_function& to) {
-    auto image = options_->images->find(is.image);
-    const auto digest = is.image_source.empty()
-                          ? is.image_digest
-                          : is.image_source.substr(is.image_source.find('@') + 1);
-    if (!digest.empty() && !(image && image->digest == digest))
-      image = image_of(digest);
+  void begin_comparison(comparison asked) {
+    const auto number = ++last_comparison_;
+    comparing_.emplace(number, std::move(asked));
+    look(number);
+  }
+
+  void look(std::uint64_t number) {
+    const auto& asked = comparing_.at(number);
+    auto image = image_for(asked.is);
     if (!image)
-      return to(error{errc::image_refused,
-                      "what the snapshot lies over is not on this node, or was changed since"});
-    comparing_.emplace(++last_comparison_, to);
+      return answer_comparison(number, image_gone);
     options_->disk_helpers->compare(
-      std::move(image), {id_, older, wanted.after, wanted.limit},
-      [this, number = last_comparison_, older, post = post()](const result<disk_changes>& found) {
-        post([=, this] {
-          const auto asked = comparing_.extract(number);
-          found ? asked.mapped()(snapshot_changes{older, *found}) : asked.mapped()(found.reason());
-        });
+      std::move(image),
+      {id_, asked.older ? asked.older->id : std::string{}, asked.wanted.after, asked.wanted.limit},
+      [this, number, post = post()](const result<disk_changes>& found) {
+        post([=, this] { on_compared(number, found); });
       });
+  }
+
+  void on_compared(std::uint64_t number, const result<disk_changes>& found) {
+    auto& asked = comparing_.at(number);
+    const bool lacks_bytes = !found && found.reason().code == errc::not_found;
+    if (lacks_bytes && options_->copies && !std::exchange(asked.brought, true))
+      return bring(number, {asked.is, asked.older.value_or(asked.is)});
+    if (!found)
+      return answer_comparison(number, found.reason());
+    answer_comparison(number, snapshot_changes{asked.older ? asked.older->id : "", *found});
+  }
+
+  /// Back to the node, one after the other; then they are compared again.
+  void bring(std::uint64_t number, std::vector<snapshot_description> disks) {
+    if (disks.empty())
+      return look(number);
+    const auto next = std::move(disks.back());
+    disks.pop_back();
+    auto image = image_for(next);
+    if (!image)
+      return answer_comparison(number, image_gone);
+    if (next.copy.empty())
+      return bring(number, std::move(disks));
+    options_->copies->bring(
+      {next.id, std::move(image), next.copy,
+       brought_disk_bytes(next.bytes, options_->limits.disk_bytes), comparing_token_},
+      [=, this, post = post()](const result<void>& back) {
+        post([=, this] { back ? bring(number, disks) : answer_comparison(number, back.reason()); });
+      });
+  }
+
+  void answer_comparison(std::uint64_t number, result<snapshot_changes> answer) {
+    comparing_.extract(number).mapped().to(std::move(answer));
   }
 
   // ---- Deletion
@@ -415,6 +653,7 @@ private:
     record_.when_durable(
       [=, this] {
         failpoint("snapshot.marked_deleted");
+        stop_copying();
         count();
         free(then);
       },
@@ -430,6 +669,9 @@ private:
     when_freed_.push_back(std::move(then));
     if (when_freed_.size() > 1)
       return;
+    comparing_token_->cancel();
+    if (options_->copies)
+      options_->copies->abandon(id_);
     options_->engine->drop_snapshot(id_, [this, post = post()](const result<void>& dropped) {
       post([this, dropped] { on_dropped(dropped); });
     });
@@ -451,10 +693,17 @@ private:
     failpoint("snapshot.dropped");
     log::info("snapshot.freed", {{"id", id_}});
     options_->figures->disks.remove(id_);
-    if (found->hidden)
+    if (found->hidden || found->pending)
       return destroy(tell, [tell](const error&) { tell(); });
+    const bool has_copy = !found->copy.empty() && options_->copies;
     record_.set_alarm(limits::deleted_snapshots_kept, changes_when_freed(record_.entries()));
-    record_.when_durable(tell, [tell](const error&) { tell(); });
+    record_.when_durable(
+      [=, this] {
+        if (has_copy)
+          options_->copies->forget(id_, epoch_, {});
+        tell();
+      },
+      [tell](const error&) { tell(); });
   }
 
   /// The alarm of one that was deleted long ago.
@@ -561,8 +810,18 @@ private:
   std::vector<std::pair<then_function, otherwise_function>> waiting_; ///< For the lease.
   std::vector<then_function> when_freed_;
   /// A page on its way is in here: what the engine calls back with is let go of on other threads.
-  std::map<std::uint64_t, changes_function> comparing_;
+  std::map<std::uint64_t, comparison> comparing_;
+  const std::shared_ptr<work_token> comparing_token_ = std::make_shared<work_token>();
   std::uint64_t last_comparison_ = 0;
+  struct copying {
+    outcome_function then; ///< None: it is tried again until there is a copy.
+    std::shared_ptr<work_token> token;
+    std::shared_ptr<void> kept; ///< Its actor, until this is over.
+    std::chrono::seconds pause = limits::snapshot_retry;
+    bool alone = false; ///< It shares nothing with its parent's.
+    unsigned bad = 0;   ///< Attempts that its disk has made fail.
+  };
+  std::optional<copying> copying_;
   std::size_t busy_ = 0;
   bool leaves_ = false;
   std::uint64_t asked_ = 0;

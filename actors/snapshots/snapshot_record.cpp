@@ -74,6 +74,7 @@ std::vector<storage::change> changes_of(const snapshot_description& is) {
   add(keep_key, is.keep_ms != 0 ? std::to_string(is.keep_ms) : std::string{});
   add(automatic_key, is.automatic ? "1" : "");
   add(hidden_key, is.hidden ? "1" : "");
+  add(pending_key, is.pending ? "1" : "");
   add(state_key, is.state != snapshot_state::created ? name_of(is.state) : "");
   std::size_t place = 0;
   for (const auto& [name, value] : is.labels)
@@ -82,11 +83,10 @@ std::vector<storage::change> changes_of(const snapshot_description& is) {
 }
 
 std::vector<storage::change> changes_when_freed(const record_entries& record) {
-  return {{freed_key, "1"},
-          {image_was_key, text(record, image_key)},
-          {image_key, std::nullopt},
-          {source_key, std::nullopt},
-          {digest_key, std::nullopt}};
+  return {{freed_key, "1"},           {image_was_key, text(record, image_key)},
+          {image_key, std::nullopt},  {source_key, std::nullopt},
+          {digest_key, std::nullopt}, {snapshot_key, std::nullopt},
+          {no_copy_key, std::nullopt}};
 }
 
 std::optional<snapshot_description> describe(std::string id, const record_entries& record) {
@@ -108,6 +108,10 @@ std::optional<snapshot_description> describe(std::string id, const record_entrie
   is.last_used_ms = number_in(record, used_key).value_or(*taken);
   is.keep_ms = number_in(record, keep_key).value_or(0);
   is.state = state_in(record);
+  const auto copy = text(record, snapshot_key);
+  is.copy = copy.substr(copy.find(' ') + 1);
+  is.no_copy = text(record, no_copy_key);
+  is.pending = record.contains(pending_key);
   for (auto at = record.lower_bound(label_prefix);
        at != record.end() && at->first.starts_with(label_prefix); ++at) {
     const auto equals = at->second.find('=');
@@ -131,7 +135,7 @@ std::string list_of_origin(std::string_view origin) {
 std::optional<counted_as> counted(const snapshot_description& is, const record_entries& record) {
   if (record.contains(freed_key))
     return std::nullopt;
-  if (is.hidden)
+  if (is.hidden || is.pending)
     return counted_as::hidden;
   switch (is.state) {
     case snapshot_state::created: return counted_as::created;
@@ -143,7 +147,7 @@ std::optional<counted_as> counted(const snapshot_description& is, const record_e
 
 std::vector<storage::entry> lines_of(std::string_view id, const record_entries& record) {
   const auto is = describe(std::string{id}, record);
-  if (!is || is->hidden)
+  if (!is || is->hidden || is->pending)
     return {};
   std::vector<storage::entry> all;
   const auto told = to_text(told_of(record));

@@ -28,6 +28,10 @@ inline constexpr const char* state_key = "state";
 inline constexpr const char* used_key = "used_ms";
 /// Behind it, the sandboxes that stand on it, each with the time since when.
 inline constexpr std::string_view held_prefix = "held/";
+/// Nobody sees it before the copy of snapshot_key is there.
+inline constexpr const char* pending_key = "pending";
+/// Why there will be no copy.
+inline constexpr const char* no_copy_key = "no_copy";
 /// What it had is not on the disk any more.
 inline constexpr const char* freed_key = "freed";
 

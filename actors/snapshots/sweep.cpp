@@ -69,9 +69,16 @@ void tell_records(sweep_pointer self, const std::string& after) {
       [self](const snapshot_page& page) {
         for (const auto& each : page.snapshots) {
           const bool is_there = self->state.found.contains(each.id);
+          const bool has_copy = !each.copy.empty();
           if (!is_there)
-            self->state.options->figures->disks.learn(each.id, counted_as::failed, 0);
-          if (is_there == (each.state == snapshot_state::created))
+            self->state.options->figures->disks.learn(
+              each.id, has_copy ? counted_as::created : counted_as::failed, 0);
+          if (!is_there && self->state.options->objects->is_new_snapshot(each.id))
+            continue; // It was taken after the list was made.
+          const bool is_known = is_there ? each.state == snapshot_state::created
+                                         : each.state == snapshot_state::failed || has_copy;
+          const bool wants_copy = is_there && !has_copy && self->state.options->copies != nullptr;
+          if (is_known && !wants_copy)
             continue;
           self
             ->request(self->state.directory, caf::infinite, reach_atom::value,

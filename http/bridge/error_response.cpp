@@ -94,7 +94,8 @@ std::string message_of(const error& why) {
   if (why.code == errc::disk_full)
     return "the node's disk is full, so nothing was done; it goes on by itself when there is room "
            "again";
-  if (why.code == errc::store_failed && !why.message.starts_with(files_unavailable))
+  const bool is_of_disk = why.retry_s == 0 && !why.message.starts_with(files_unavailable);
+  if (why.code == errc::store_failed && is_of_disk)
     return "the node's disk does not take what has to be remembered, so nothing was done; it goes "
            "on by itself when the disk does";
   if (why.code == errc::machine_full)

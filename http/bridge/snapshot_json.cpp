@@ -86,6 +86,10 @@ void put(writer& out, const snapshot_description& is) {
   out.member("last_used_ms", is.last_used_ms);
   if (const auto until = expires_ms(is); until && is.state == snapshot_state::created)
     out.member("expires_ms", *until);
+  if (!is.copy.empty())
+    out.member("shared", true);
+  if (!is.no_copy.empty())
+    out.member("not_shared", is.no_copy);
   if (is.sandboxes > 0)
     out.member("sandboxes", is.sandboxes);
   out.end_object();

@@ -34,7 +34,7 @@ result<std::string> read_rollback_body(std::string_view text);
 
 /// {"id":"…","sandbox":"…","parent":"…","root":"…","state":"created","kind":"manual",
 ///  "image":"host","bytes":…,"labels":{…},"created_ms":…,"last_used_ms":…}; with "run", "name",
-/// "image_digest", "expires_ms" and "sandboxes" where there are any.
+/// "image_digest", "expires_ms", "shared", "not_shared" and "sandboxes" where there are any.
 std::string write_snapshot(const snapshot_description& is);
 /// {"snapshots":[…],"cursor":"…"}; without a cursor it is the last page.
 std::string write_snapshots(const snapshot_page& page);

@@ -8,6 +8,7 @@
 #include "runtime/agent/tree_operations.hpp"
 #include "runtime/agent/tree_text.hpp"
 
+#include <algorithm>
 #include <climits>
 #include <clocale>
 #include <dirent.h>
@@ -74,8 +75,10 @@ public:
       , compact_((reading & tree_compact) != 0)
       , whole_((reading & tree_whole) != 0) {}
 
-  /// What a disk has.
+  /// What a disk has, but for the groups that the asker has.
   void run_disk(int disk) {
+    if (!hear_known())
+      return;
     const int root = ::openat(disk, "u", open_flags | O_DIRECTORY);
     const int usr = ::openat(disk, "uu", open_flags | O_DIRECTORY);
     if (root < 0 || usr < 0)
@@ -90,21 +93,30 @@ public:
       name_.resize(before);
       return good;
     };
+    const auto check = [&](int directory) {
+      struct stat info {};
+      if (::fstat(directory, &info) == 0)
+        note(info, {});
+      check_below(directory);
+      return true;
+    };
     if (root >= 0 && usr >= 0) {
-      check_below(root);
-      in_usr([&] {
-        check_below(usr);
-        return true;
-      });
+      check(root);
+      in_usr([&] { return check(usr); });
+      end_group();
     }
     const auto result = text_.result();
     if (!put(&result, sizeof result) || !put(text_.text().data(), text_.text().size()) ||
         !flush() || result.exit_code != 0)
       return;
+    forget_names();
     const auto send = [&](int directory) {
       struct stat info {};
-      return ::fstat(directory, &info) == 0 && put_attributes(info, directory) &&
-             put_entry(entry_kind::directory, info, {}) && send_below(directory);
+      if (::fstat(directory, &info) != 0 || !turn())
+        return false;
+      return (passes_ ||
+              (put_attributes(info, directory) && put_entry(entry_kind::directory, info, {}))) &&
+             send_below(directory);
     };
     const entry_head end{};
     if (send(root) && in_usr([&] { return send(usr); }) && put(&end, sizeof end))
@@ -125,9 +137,7 @@ public:
       return;
     if (measured_ && !put_measure())
       return;
-    sent_.clear(); // All is met again now, and gets the same numbers.
-    link_bytes_ = 0;
-    numbers_ = 0;
+    forget_names();
     struct stat info {};
     if (::fstat(top, &info) != 0 || !put_entry(entry_kind::directory, info, {}) || !send_below(top))
       return;
@@ -137,6 +147,101 @@ public:
   }
 
 private:
+  /// All is met again now, and gets the same numbers.
+  void forget_names() {
+    sent_.clear();
+    link_bytes_ = 0;
+    numbers_ = 0;
+  }
+
+  // ---- Groups of a disk, which does not change: both walks meet the same ones
+
+  bool hear_known() {
+    groups_head head{};
+    if (!receive_all(channel_, &head, sizeof head) || head.count > max_known_groups)
+      return false;
+    known_.resize(head.count);
+    return receive_all(channel_, known_.data(), known_.size() * sizeof(group_key));
+  }
+
+  bool is_known(const group_key& key) const {
+    return std::binary_search(known_.begin(), known_.end(), key);
+  }
+
+  static group_hash& add_to(group_hash& hash, const struct stat& info) {
+    return hash.add(info.st_ino)
+      .add(static_cast<std::uint64_t>(info.st_size))
+      .add(static_cast<std::uint64_t>(info.st_mtim.tv_sec))
+      .add(static_cast<std::uint64_t>(info.st_mtim.tv_nsec))
+      .add(static_cast<std::uint64_t>(info.st_ctim.tv_sec))
+      .add(static_cast<std::uint64_t>(info.st_ctim.tv_nsec));
+  }
+
+  /// The first walk meets an entry. `link`: the name of the file that it is, too.
+  void note(const struct stat& info, std::string_view link) {
+    if (!whole_)
+      return;
+    if (keys_.empty() || begins_group(shown_name())) {
+      end_group();
+      keys_.emplace_back();
+      hash_ = {};
+      hash_.add(static_cast<std::uint64_t>(entry_kind::group));
+    }
+    add_to(hash_, info).add(info.st_mode).add(shown_name()).add(link);
+  }
+  void end_group() {
+    if (!keys_.empty())
+      keys_.back() = hash_.key();
+  }
+
+  /// The second walk meets it. Then it is known whether it is passed by.
+  bool turn() {
+    if (!whole_ || (next_ > 0 && !begins_group(shown_name())))
+      return true;
+    if (next_ == keys_.size())
+      return false; // It has changed, after all.
+    const auto& key = keys_[next_++];
+    passes_ = is_known(key);
+    return put_group(entry_kind::group, key, passes_);
+  }
+
+  bool put_group(entry_kind kind, const group_key& key, bool known) {
+    const group_head said{key, known ? 1u : 0u, 0};
+    entry_head head{};
+    head.kind = kind;
+    head.target_bytes = sizeof said;
+    return put(&head, sizeof head) && put(&said, sizeof said);
+  }
+
+  /// Of a large file of a disk, before its head. `known`: its content is not sent.
+  bool put_content_group(const struct stat& info, bool& known) {
+    if (!whole_ || static_cast<std::uint64_t>(info.st_size) < large_file_bytes)
+      return true;
+    group_hash hash;
+    hash.add(static_cast<std::uint64_t>(entry_kind::content));
+    const auto key = add_to(hash, info).key();
+    known = is_known(key);
+    return put_group(entry_kind::content, key, known);
+  }
+
+  /// An entry of a group that the asker has: nothing of it is sent but what is below it and in
+  /// another group. Its name counts for files that have several.
+  bool pass(int directory, const named_entry& entry) {
+    const auto type = type_of(directory, entry);
+    struct stat info {};
+    std::uint32_t number = 0;
+    if (type == DT_REG && ::fstatat(directory, entry.name.c_str(), &info, AT_SYMLINK_NOFOLLOW) == 0)
+      static_cast<void>(sent_as(info, number));
+    if (type != DT_DIR)
+      return true;
+    const int below = ::openat(directory, entry.name.c_str(), open_flags | O_DIRECTORY);
+    if (below < 0)
+      return gone();
+    const bool sent = send_below(below);
+    ::close(below);
+    return sent;
+  }
+
   // ---- Before anything is sent: what would make it fail, so that it can be told
 
   void check_below(int directory) {
@@ -155,6 +260,8 @@ private:
     if (name_.size() > max_entry_name)
       return text_.add(shown().substr(0, 100) + "...", "Cannot archive", ENAMETOOLONG);
     const auto type = type_of(directory, entry);
+    if (whole_)
+      note_entry(directory, entry.name.c_str(), type);
     if (type == DT_REG)
       check_file(directory, entry.name.c_str());
     if (whole_ && (type == DT_REG || type == DT_DIR))
@@ -175,6 +282,17 @@ private:
     else
       check_below(below);
     ::close(below);
+  }
+
+  void note_entry(int directory, const char* name, unsigned char type) {
+    struct stat info {};
+    if (!is_sent(type))
+      return;
+    if (::fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) != 0)
+      return text_.add(shown(), "Cannot stat", errno);
+    std::uint32_t number = 0;
+    const auto* const first = type == DT_REG ? sent_as(info, number) : nullptr;
+    note(info, first == nullptr ? std::string_view{} : *first);
   }
 
   void check_file(int directory, const char* name) {
@@ -275,8 +393,20 @@ private:
     return true;
   }
 
+  /// There are no others in an archive, or on a disk.
+  static bool is_sent(unsigned char type) {
+    return type == DT_REG || type == DT_DIR || type == DT_LNK || type == DT_FIFO || type == DT_CHR;
+  }
+
   bool send_entry(int directory, const named_entry& entry) {
-    switch (type_of(directory, entry)) {
+    const auto type = type_of(directory, entry);
+    if (whole_ && is_sent(type)) {
+      if (!turn())
+        return false;
+      if (passes_)
+        return pass(directory, entry);
+    }
+    switch (type) {
       case DT_REG: return send_file(directory, entry.name.c_str());
       case DT_DIR: return send_directory(directory, entry.name.c_str());
       case DT_LNK: return send_symlink(directory, entry.name.c_str());
@@ -332,9 +462,12 @@ private:
         sent = put_entry(entry_kind::hard_link, info, *first);
       else if (may_have_holes(info) && find_extents(file, info.st_size, extents))
         sent = put_with_holes(file, info, extents);
-      else
-        sent = put_attributes(info, file) && put_entry(entry_kind::file, info, {}, number) &&
-               put_content(file, 0, info.st_size);
+      else {
+        bool known = false;
+        sent = put_content_group(info, known) && put_attributes(info, file) &&
+               put_entry(entry_kind::file, info, {}, number) &&
+               (known || put_content(file, 0, info.st_size));
+      }
     }
     ::close(file);
     return sent;
@@ -435,7 +568,7 @@ private:
 
   bool put_entry(entry_kind kind, const struct stat& info, std::string_view target,
                  std::uint32_t number = 0) {
-    const std::string_view name = name_.empty() ? "." : std::string_view{name_};
+    const auto name = shown_name();
     entry_head head{};
     head.kind = kind;
     head.mode = info.st_mode & 07777;
@@ -480,6 +613,7 @@ private:
     return before;
   }
 
+  std::string_view shown_name() const { return name_.empty() ? "." : std::string_view{name_}; }
   std::string shown() const { return name_.empty() ? "." : "./" + name_; }
 
   bool excluded() const {
@@ -510,7 +644,12 @@ private:
   std::map<std::pair<dev_t, ino_t>, sent_file> sent_; ///< Of those that have several names.
   std::size_t link_bytes_ = 0;
   std::uint32_t numbers_ = 0;
-  tar_size size_; ///< Of all that has been looked at.
+  std::vector<group_key> known_; ///< By the asker, in order.
+  std::vector<group_key> keys_;  ///< Of the groups of the disk.
+  group_hash hash_;              ///< Of the group that the first walk is in.
+  std::size_t next_ = 0;         ///< The second one comes to this group next,
+  bool passes_ = false;          ///< and passes by what is in the one before.
+  tar_size size_;                ///< Of all that has been looked at.
   tree_text text_;
   std::string name_;
   std::size_t used_ = 0;

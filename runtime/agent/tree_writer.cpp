@@ -255,6 +255,8 @@ private:
       case entry_kind::measure:
       case entry_kind::map:
       case entry_kind::attributes:
+      case entry_kind::group:
+      case entry_kind::content:
       case entry_kind::end: return;
     }
   }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/tree_groups.hpp"
 #include "storage/store.hpp"
 
 #include <cstdint>
@@ -26,9 +27,23 @@ struct piece {
   bool operator==(const piece&) const = default;
 };
 
+/// `content`: of one large file, within a group of entries.
+enum class group_kind : std::uint8_t { entries, content };
+
+/// Pieces that are the same as long as the key is: of a snapshot of a disk.
+struct piece_group {
+  group_kind kind = group_kind::entries;
+  group_key key{};
+  std::uint32_t first = 0; ///< Among the pieces.
+  std::uint32_t count = 0;
+
+  bool operator==(const piece_group&) const = default;
+};
+
 struct manifest {
   std::int64_t taken_ms = 0;
   std::vector<piece> pieces;
+  std::vector<piece_group> groups = {}; ///< In the order of their first pieces.
 
   std::string text() const;
   /// None: it is none, or of another version.

@@ -6,6 +6,7 @@
 #include "storage/snapshots/snapshot_reader.hpp"
 #include "storage/snapshots/snapshot_writer.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <random>
 #include <set>
@@ -82,19 +83,35 @@ result<manifest> snapshot_store::fetch(const reference& which) {
   return std::move(*found);
 }
 
+/// Then only the others come.
+result<void> snapshot_store::tell_groups(const manifest& known, tree_channel& to) {
+  std::vector<group_key> keys;
+  for (const auto& each : known.groups)
+    keys.push_back(each.key);
+  std::sort(keys.begin(), keys.end());
+  const groups_head head{static_cast<std::uint32_t>(keys.size()), 0};
+  if (auto good = to.write(&head, sizeof head); !good)
+    return good;
+  if (auto good = to.write(keys.data(), keys.size() * sizeof(group_key)); !good)
+    return good;
+  return to.flush();
+}
+
 result<std::string> snapshot_store::take(const ticket& what, int socket,
                                          const unwanted_function& unwanted) {
-  std::vector<piece> known;
+  manifest known;
   if (const auto earlier = reference::read(what.earlier))
     if (auto found = fetch(*earlier)) // Else everything is written anew.
-      known = std::move(found->pieces);
+      known = std::move(*found);
   const auto until = std::chrono::steady_clock::now() + limits::snapshot_time;
   tree_channel tree{
     socket, [&] { return (unwanted && unwanted()) || std::chrono::steady_clock::now() > until; }};
-  piece_writer pieces{blobs_, space_, what.taken_ms / day_ms, known};
+  if (const auto told = what.whole ? tell_groups(known, tree) : result<void>{}; !told)
+    return told.reason();
+  piece_writer pieces{blobs_, space_, what.taken_ms / day_ms, std::move(known)};
   if (const auto written = write_tree(tree, pieces, what.whole); !written)
     return written.reason();
-  const auto text = manifest{what.taken_ms, pieces.pieces()}.text();
+  const auto text = manifest{what.taken_ms, pieces.pieces(), pieces.groups()}.text();
   if ((unwanted && unwanted()) || std::chrono::steady_clock::now() > until)
     return error{errc::sandbox_not_running, "nobody wants it any more"};
   const reference made{manifest_name(space_, what.owner, what.at, what.taken_ms),

@@ -55,6 +55,7 @@ public:
 private:
   class digest_set;
 
+  static result<void> tell_groups(const manifest& known, tree_channel& to);
   result<manifest> fetch(const reference& which);
   result<std::int64_t> store_time();
   result<std::set<std::string>> names_of(const remembered_function& remembered) const;

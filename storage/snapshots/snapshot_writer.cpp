@@ -7,6 +7,7 @@
 #include <archive_entry.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <optional>
@@ -22,16 +23,7 @@ struct free_it {
   void operator()(archive* each) const { ::archive_write_free(each); }
 };
 
-/// Of so many small files one begins a piece: always the same ones, so that a change of one file
-/// changes the piece that it is in, and no other.
-constexpr std::uint64_t files_per_piece = 256;
-
-bool begins_piece(std::string_view name) {
-  std::uint64_t hash = 0xcbf29ce484222325; // FNV-1a.
-  for (const char each : name)
-    hash = (hash ^ static_cast<unsigned char>(each)) * 0x100000001b3;
-  return (hash ^ hash >> 32) % files_per_piece == 0;
-}
+constexpr std::uint64_t tar_block = 512;
 
 error no_tree() {
   return {errc::io_failed, "the sandbox sent something that is no tree"};
@@ -79,6 +71,13 @@ public:
   result<void> finish_entry() {
     return judge(::archive_write_finish_entry(archive_.get()) == ARCHIVE_OK);
   }
+  /// What of it is not to be had here goes nowhere.
+  result<void> skip_content() {
+    skips_ = true;
+    auto good = finish_entry();
+    skips_ = false;
+    return good;
+  }
   result<void> close() { return judge(::archive_write_close(archive_.get()) == ARCHIVE_OK); }
 
 private:
@@ -86,6 +85,8 @@ private:
     auto& mine = *static_cast<tar*>(self);
     if (mine.over_ || mine.failed_)
       return -1;
+    if (mine.skips_)
+      return static_cast<la_ssize_t>(count);
     if (const auto added = mine.into_.add({static_cast<const char*>(bytes), count}); !added) {
       mine.failed_ = added.reason();
       return -1;
@@ -105,6 +106,7 @@ private:
   piece_writer& into_;
   std::optional<error> failed_;
   bool over_ = false;
+  bool skips_ = false;
   std::unique_ptr<archive, free_it> archive_; // Goes first: it calls take().
 };
 
@@ -167,6 +169,24 @@ entry_of(const entry_head& head, const std::string& name, const std::string& tar
   return entry;
 }
 
+error too_large() {
+  return {errc::limit_reached, "the files are too large for a snapshot, holes included"};
+}
+
+result<void> begin_group(piece_writer& into, const group_head& said, std::uint64_t& left) {
+  if (auto good = into.end_group(); !good)
+    return good;
+  if (said.known == 0)
+    return into.begin_group(said.key);
+  const auto bytes = into.add_known(group_kind::entries, said.key);
+  if (!bytes)
+    return bytes.reason();
+  if (*bytes > left)
+    return too_large();
+  left -= *bytes;
+  return {};
+}
+
 result<void> write_content(tree_channel& from, tar& into, std::uint64_t size) {
   while (size > 0) {
     const auto some = from.read_some(size, limits::snapshot_patience);
@@ -186,7 +206,8 @@ result<void> write_tree(tree_channel& from, piece_writer& into, bool whole) {
     return begun;
   tar archive{into};
   std::uint64_t left = limits::snapshot_tree_bytes;
-  tree_attributes has; // Of the next entry.
+  tree_attributes has;               // Of the next entry,
+  std::optional<group_head> content; // as this.
   while (true) {
     entry_head head{};
     if (auto good = from.read(&head, sizeof head, limits::snapshot_patience); !good)
@@ -206,13 +227,29 @@ result<void> write_tree(tree_channel& from, piece_writer& into, bool whole) {
         return no_tree();
       continue;
     }
+    if ((head.kind == entry_kind::group || head.kind == entry_kind::content) && whole) {
+      group_head said{};
+      if (target->size() != sizeof said)
+        return no_tree();
+      std::memcpy(&said, target->data(), sizeof said);
+      if (head.kind == entry_kind::content) {
+        content = said;
+        continue;
+      }
+      if (auto good = begin_group(into, said, left); !good)
+        return good;
+      continue;
+    }
     const auto entry = entry_of(head, *name, *target, whole);
     if (!entry)
       return entry.reason();
     give(std::exchange(has, {}), entry->get());
-    const bool large =
-      head.kind == entry_kind::file && head.size >= limits::snapshot_large_file_bytes;
-    if (begins_piece(*name))
+    const auto size = head.kind == entry_kind::file ? head.size : 0;
+    const bool large = size >= large_file_bytes;
+    const auto itself = std::exchange(content, std::nullopt);
+    if (itself && !large)
+      return no_tree();
+    if (!whole && begins_group(*name))
       if (auto good = into.cut(); !good)
         return good;
     if (auto good = archive.begin(entry->get()); !good)
@@ -221,16 +258,32 @@ result<void> write_tree(tree_channel& from, piece_writer& into, bool whole) {
     if (large)
       if (auto good = into.cut(); !good)
         return good;
-    const auto size = head.kind == entry_kind::file ? head.size : 0;
     if (size > left)
-      return error{errc::limit_reached, "the files are too large for a snapshot, holes included"};
+      return too_large();
     left -= size;
+    if (itself && itself->known != 0) {
+      const auto bytes = into.add_known(group_kind::content, itself->key);
+      if (!bytes)
+        return bytes.reason();
+      if (auto good = archive.skip_content(); !good)
+        return good;
+      // With what fills its last block.
+      if (*bytes != (size + tar_block - 1) / tar_block * tar_block)
+        return no_tree();
+      continue;
+    }
+    if (itself)
+      into.begin_content(itself->key);
     if (auto good = write_content(from, archive, size); !good)
       return good;
     if (large)
       if (auto good = into.cut(); !good)
         return good;
+    if (itself)
+      into.end_content();
   }
+  if (auto good = whole ? into.end_group() : result<void>{}; !good)
+    return good;
   if (auto good = archive.close(); !good)
     return good;
   return into.cut();

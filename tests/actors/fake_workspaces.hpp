@@ -40,16 +40,23 @@ public:
   void finish_keep() { finish_keep(kept.size() - 1); }
   void finish_keep(std::size_t which) {
     const auto each = kept.at(which); // The answer may add more.
-    static_cast<void>(each.what.open());
-    if (failure)
+    kept[which].answer = nullptr;
+    kept[which].what.open = nullptr; // It has its sandbox no longer.
+    if (const auto opened = each.what.open(); !opened)
+      each.answer(opened.reason());
+    else if (failure)
       each.answer(*failure);
     else
       each.answer("place" + std::to_string(which + 1));
   }
   void finish_back() {
-    const auto& last = back.back();
-    static_cast<void>(last.what.open());
-    last.answer(failure ? result<void>{*failure} : result<void>{});
+    const auto last = back.back(); // The answer may add more.
+    back.back().answer = nullptr;
+    back.back().what.open = nullptr;
+    if (const auto opened = last.what.open(); !opened)
+      last.answer(opened.reason());
+    else
+      last.answer(failure ? result<void>{*failure} : result<void>{});
   }
 
   std::vector<keeping> kept;

@@ -1,6 +1,7 @@
 #include "actors/snapshots/snapshot.hpp"
 #include "actors/snapshots/sweep.hpp"
 #include "base/limits.hpp"
+#include "tests/actors/fake_workspaces.hpp"
 #include "tests/actors/fixture.hpp"
 
 #include <algorithm>
@@ -450,6 +451,306 @@ TEST_CASE("at its start a node makes records and bytes fit", "[actors][snapshots
     CHECK(node.define("def", lost.id).value().snapshot == lost.id);
   }
   CHECK(node.remove(lost.id).value().state == snapshot_state::deleted);
+}
+
+namespace {
+
+/// Copies go to a place that the test plays.
+struct node_with_copies : node_with_snapshots {
+  fake_workspaces files;
+
+  node_with_copies() {
+    options->copies = std::make_shared<snapshots::disk_copies>(engine, files);
+    options->disk_helpers = std::make_shared<snapshots::disk_helpers>(engine);
+  }
+  pending<snapshot_description> start(const char* id) {
+    return sys.ask<snapshot_description>(at_rest(id), take_snapshot{.hidden = true});
+  }
+  void sweep() {
+    const auto sweep = snapshots::sweep(sys.get(), options, directory);
+    sys.run();
+  }
+  std::size_t helpers() const {
+    return static_cast<std::size_t>(
+      std::count_if(engine.creations.begin(), engine.creations.end(), [](const auto& each) {
+        return each.spec.host_name == "disks" && each.place->destroys == 0;
+      }));
+  }
+};
+
+} // namespace
+
+TEST_CASE("a snapshot has a copy away from its node, and comes back from there",
+          "[actors][snapshots]") {
+  node_with_copies node;
+  auto& files = node.files;
+  const auto box = node.running("abc");
+  const auto first = node.take(box);
+  REQUIRE(files.kept.size() == 1);
+  CHECK(files.kept[0].what.sandbox == "disk-" + first.id);
+  CHECK(files.kept[0].what.whole);
+  CHECK(files.kept[0].what.earlier.empty());
+  CHECK(node.engine.creations.back().place->files ==
+        std::vector<std::string>{"read disk " + first.id});
+  CHECK(node.engine.creations.back().spec.name.empty());
+  CHECK(node.find(first.id).value().copy == "place1");
+
+  INFO("what it shares with its parent's is not written again");
+  const auto second = node.take(box);
+  REQUIRE(files.kept.size() == 2);
+  CHECK(files.kept[1].what.earlier == "place1");
+  CHECK(node.find(second.id).value().copy == "place2");
+
+  INFO("lost by the node");
+  node.engine.snapshots->clear();
+  node.sweep();
+  CHECK(node.find(second.id).value().state == snapshot_state::created);
+  CHECK(node.define("def", second.id).value().snapshot == second.id);
+  CHECK(files.back.empty()); // It comes when it is used.
+  SECTION("it comes back when a sandbox begins with it") {
+    CHECK(node.start("def").value().origin == "def");
+    REQUIRE(files.back.size() == 1);
+    CHECK(files.back[0].what.from == "place2");
+    CHECK(files.back[0].what.whole);
+    CHECK(node.has_bytes(second.id));
+    CHECK_FALSE(node.has_bytes(first.id));
+    CHECK(files.kept.size() == 2);
+  }
+  SECTION("it is deleted, and a sandbox stands on it") {
+    node.remove(second.id).value();
+    CHECK(node.start("def").value().origin == "def");
+    CHECK(node.has_bytes(second.id));
+  }
+  SECTION("what is compared comes back as well") {
+    const auto changes =
+      node.sys.ask<snapshot_changes>(node.directory, compare_snapshots{second.id});
+    CHECK(changes.value().older == first.id);
+    CHECK(files.back.size() == 2);
+    CHECK(node.has_bytes(first.id));
+  }
+  SECTION("two wait for one, and for a while only") {
+    CHECK(node.define("ghi", second.id).value().snapshot == second.id);
+    files.hold = true;
+    auto one = node.start("def"), other = node.start("ghi");
+    CHECK(files.back.size() == 1);
+    node.sys.advance(limits::brought_patience + 1s);
+    CHECK(one.reason().retry_s == limits::brought_again_s);
+    CHECK(other.reason().code == errc::store_failed);
+    auto again = node.start("def");
+    CHECK(again.open());
+    files.finish_back();
+    node.sys.run();
+    CHECK(again.value().origin == "def");
+    CHECK(files.back.size() == 1);
+  }
+  SECTION("its sandbox is deleted while it comes back") {
+    node.remove(second.id).value();
+    files.hold = true;
+    auto asked = node.start("def");
+    REQUIRE(files.back.size() == 1);
+    CHECK_FALSE(files.back[0].what.token->cancelled());
+    node.remove_sandbox("def");
+    CHECK(files.back[0].what.token->cancelled());
+    CHECK_FALSE(asked.open());
+    files.finish_back();
+    node.sys.run();
+    CHECK_FALSE(node.has_bytes(second.id));
+  }
+  SECTION("it comes too late for anybody, and does not stay") {
+    files.hold = true;
+    auto asked = node.start("def");
+    node.sys.advance(limits::brought_patience + 1s);
+    CHECK(asked.reason().code == errc::store_failed);
+    node.remove_sandbox("def");
+    node.remove(second.id).value();
+    CHECK(files.back[0].what.token->cancelled());
+    files.finish_back();
+    node.sys.run();
+    CHECK_FALSE(node.has_bytes(second.id));
+  }
+  SECTION("it cannot be had for a while, and nothing is lost by that") {
+    files.failure = error{errc::store_failed, "nobody is there"};
+    CHECK(node.start("def").reason().code == errc::store_failed);
+    CHECK_FALSE(node.has_bytes(second.id));
+    files.failure = std::nullopt;
+    CHECK(node.start("def").value().origin == "def");
+  }
+  SECTION("one that is deleted is forgotten there") {
+    node.remove_sandbox("def");
+    CHECK(node.remove(second.id).value().state == snapshot_state::deleted);
+    CHECK(files.forgotten == std::vector<std::string>{"disk-" + second.id + " "});
+    CHECK(node.find(second.id).value().copy.empty());
+  }
+  CHECK(node.helpers() == 0);
+}
+
+TEST_CASE("a snapshot of which the node has nothing has lost its bytes, and says so",
+          "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto made = node.take(node.running("abc"));
+  node.define("def", made.id).value();
+  node.engine.snapshots->clear();
+  const auto asked = node.sys.ask<snapshot_description>(node.at_rest("def"), take_snapshot{});
+  CHECK(asked.reason().code == errc::launch_failed);
+  CHECK(asked.reason().message == "what snapshot " + made.id + " had is lost");
+}
+
+TEST_CASE("a snapshot that is taken while a node starts is not lost", "[actors][snapshots]") {
+  node_with_snapshots node;
+  node.options->objects->begin_sweep();
+  const auto made = node.take(node.running("abc"));
+  node.engine.snapshots->clear(); // As in a list that was made before it.
+  const auto sweep = snapshots::sweep(node.sys.get(), node.options, node.directory);
+  node.sys.run();
+  CHECK(node.find(made.id).value().state == snapshot_state::created);
+}
+
+TEST_CASE("a copy that cannot be made is made later, also by the next server",
+          "[actors][snapshots]") {
+  node_with_copies node;
+  auto& files = node.files;
+  files.failure = error{errc::store_failed, "nobody is there"};
+  const auto box = node.running("abc");
+  const auto made = node.take(box);
+  CHECK(files.kept.size() == 1);
+  CHECK(node.find(made.id).value().copy.empty());
+  SECTION("by this one") {
+    node.sys.advance(limits::snapshot_retry + 1s);
+    CHECK(files.kept.size() == 2);
+    files.failure = std::nullopt;
+    node.sys.advance(2 * limits::snapshot_retry + 1s);
+    CHECK(files.kept.size() == 3);
+    CHECK(node.find(made.id).value().copy == "place3");
+    node.sys.advance(limits::snapshot_longest_retry);
+    CHECK(files.kept.size() == 3);
+  }
+  SECTION("unless it is deleted first") {
+    node.remove(made.id).value();
+    node.sys.advance(limits::snapshot_longest_retry);
+    CHECK(files.kept.size() == 1);
+    CHECK(files.forgotten.empty());
+  }
+  SECTION("by the next one") {
+    node.sys.ask<caf::ok_atom>(node.directory, evict_atom::value).value();
+    files.failure = std::nullopt;
+    node.sweep();
+    node.sys.advance(limits::snapshot_longest_retry);
+    CHECK_FALSE(node.find(made.id).value().copy.empty());
+  }
+}
+
+TEST_CASE("a disk that has too much for a copy says so, and is not copied again and again",
+          "[actors][snapshots]") {
+  node_with_copies node;
+  const bool is_known = GENERATE(true, false);
+  CAPTURE(is_known);
+  node.files.failure = error{is_known ? errc::limit_reached : errc::io_failed, "it is too large"};
+  const auto made = node.take(node.running("abc"));
+  for (int i = 0; i < 8; ++i)
+    node.sys.advance(limits::snapshot_longest_retry);
+  CHECK(node.files.kept.size() == (is_known ? 1 : 5));
+  CHECK(node.find(made.id).value().no_copy == "it is too large");
+  node.files.failure = std::nullopt; // A newer version can.
+  node.sys.ask<caf::ok_atom>(node.directory, evict_atom::value).value();
+  node.sweep();
+  CHECK(node.find(made.id).value().no_copy.empty());
+}
+
+TEST_CASE("a parent that is deleted in mid-copy has the copy made without it",
+          "[actors][snapshots]") {
+  node_with_copies node;
+  auto& files = node.files;
+  const auto box = node.running("abc");
+  const auto parent = node.take(box);
+  files.hold = true;
+  const auto made = node.take(box);
+  REQUIRE(files.kept.size() == 2);
+  CHECK(files.kept[1].what.earlier == "place1");
+  node.remove(parent.id).value();
+  files.finish_keep();
+  node.sys.run();
+  REQUIRE(files.kept.size() == 3);
+  CHECK(files.kept[2].what.earlier.empty());
+  CHECK(node.find(made.id).value().copy.empty());
+  files.finish_keep();
+  node.sys.run();
+  CHECK(node.find(made.id).value().copy == "place3");
+  CHECK(files.forgotten.back() == "disk-" + made.id + " place3");
+}
+
+TEST_CASE("where a copy is what is acknowledged, a snapshot waits for it, or fails",
+          "[actors][snapshots]") {
+  node_with_copies node;
+  auto& files = node.files;
+  node.options->acknowledges_copies = true;
+  files.hold = true;
+  const auto box = node.running("abc");
+  take_snapshot wanted{.id = "snap", .keep_last = 1};
+  auto asked = node.sys.ask<snapshot_description>(box, wanted);
+  CHECK(asked.open());
+  REQUIRE(files.kept.size() == 1);
+  CHECK(node.list({}).empty());
+  CHECK(node.find("snap").reason().retry_s > 0);
+  CHECK(node.define("def", "snap").reason().retry_s > 0);
+  node.ring("snap"); // It is set for the next server.
+  CHECK(files.kept.size() == 1);
+  SECTION("a repetition waits with it") {
+    auto again = node.sys.ask<snapshot_description>(box, wanted);
+    CHECK(again.open());
+    files.finish_keep();
+    node.sys.run();
+    CHECK(again.value().id == "snap");
+    CHECK(asked.value().id == "snap");
+    CHECK(files.kept.size() == 1);
+    CHECK(node.list({}) == std::vector<std::string>{"snap"});
+  }
+  SECTION("the server ends first, and the next one makes it") {
+    files.failure = error{errc::sandbox_not_running, "the node is going down"};
+    files.finish_keep();
+    node.sys.run();
+    CHECK(asked.reason().code == errc::sandbox_not_running);
+    CHECK(node.has_bytes("snap"));
+    CHECK(node.find("snap").reason().retry_s > 0);
+    files.failure = std::nullopt;
+    files.hold = false;
+    node.ring("snap");
+    CHECK(node.find("snap").value().copy == "place2");
+    CHECK(node.list({}) == std::vector<std::string>{"snap"});
+  }
+  SECTION("one that fails takes no other's place") {
+    files.finish_keep();
+    node.sys.run();
+    wanted.id = "next";
+    auto next = node.sys.ask<snapshot_description>(box, wanted);
+    files.failure = error{errc::store_failed, "nobody is there"};
+    files.finish_keep();
+    node.sys.run();
+    CHECK(next.reason().code == errc::store_failed);
+    CHECK(node.list({}) == std::vector<std::string>{"snap"});
+    CHECK(node.list({.root = "snap"}) == std::vector<std::string>{"snap"});
+    CHECK_FALSE(node.has_bytes("next"));
+    CHECK(node.find("next").reason().code == errc::not_found);
+  }
+  SECTION("it is there") {
+    files.finish_keep();
+    node.sys.run();
+    CHECK(asked.value().copy == "place1");
+  }
+  SECTION("it cannot be made") {
+    files.failure = error{errc::store_failed, "nobody is there"};
+    files.finish_keep();
+    node.sys.run();
+    CHECK(asked.reason().code == errc::store_failed);
+    CHECK(node.engine.snapshots->empty());
+    CHECK(node.list({}).empty());
+  }
+  SECTION("one for forks has none") {
+    take_snapshot hidden;
+    hidden.hidden = true;
+    CHECK(node.take(box, hidden).copy.empty());
+    CHECK(files.kept.size() == 1);
+    files.finish_keep();
+  }
 }
 
 TEST_CASE("disks are compared in a sandbox of the node's own, a few at a time",

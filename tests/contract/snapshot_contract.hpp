@@ -6,6 +6,7 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,11 +15,13 @@
 namespace insula::test {
 
 /// `make`: a sandbox whose disk begins with that snapshot, or with nothing; null: it was refused.
-/// `end`: the sandbox has ended when this returns. The engine has no snapshots before and after.
+/// `usual`: what it makes them of. `end`: the sandbox has ended when this returns. The engine has
+/// no snapshots before and after.
 inline void check_snapshot_contract(
   runtime::engine& of,
   const std::function<std::shared_ptr<runtime::sandbox>(const std::string& disk_from)>& make,
-  const std::function<void(const std::shared_ptr<runtime::sandbox>&)>& end) {
+  const std::function<void(const std::shared_ptr<runtime::sandbox>&)>& end,
+  const runtime::sandbox_spec& usual) {
   const auto take = [](runtime::sandbox& from, const std::string& name) {
     std::promise<result<runtime::disk_snapshot>> told;
     from.take_snapshot(name,
@@ -57,7 +60,26 @@ inline void check_snapshot_contract(
   CHECK(are_there({"a-2"}));
   REQUIRE(take(*fork, "b-1"));
   CHECK_FALSE(make("none"));
+  std::promise<errc> refused;
+  runtime::sandbox_listener heard;
+  heard.on_ready = [](const auto&) {};
+  heard.on_failed = [&](const error& why) { refused.set_value(why.code); };
+  heard.on_ended = [] {};
+  auto spec = usual;
+  spec.disk_from = "none";
+  of.create(std::move(spec), std::move(heard));
+  CHECK(refused.get_future().get() == errc::not_found);
+  const auto open = [&](const std::string& name) {
+    std::promise<std::optional<errc>> told;
+    fork->open_disk(name, [&](const result<unique_fd>& got) {
+      told.set_value(got ? std::nullopt : std::optional{got.reason().code});
+    });
+    return told.get_future().get();
+  };
+  CHECK(open("a-2") == std::nullopt);
+  CHECK(open("none") == errc::not_found);
   end(fork);
+  CHECK(open("a-2") == errc::sandbox_not_running);
   for (const auto* each : {"a-2", "b-1"})
     CHECK(drop(each));
   CHECK(are_there({}));

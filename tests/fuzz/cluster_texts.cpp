@@ -26,7 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
 
   if (const auto read = snapshots::manifest::read(text)) {
     const auto again = snapshots::manifest::read(read->text());
-    must(again && again->taken_ms == read->taken_ms && again->pieces == read->pieces,
+    must(again && again->taken_ms == read->taken_ms && again->pieces == read->pieces &&
+           again->groups == read->groups,
          "a manifest comes back");
     for (const auto& each : read->pieces) {
       const auto named = snapshots::piece_of("space", each.name("space"));

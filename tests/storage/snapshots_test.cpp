@@ -151,6 +151,13 @@ struct fixture {
       return back.reason();
     return into;
   }
+  manifest manifest_of(const std::string& text) const {
+    const auto which = reference::read(text);
+    REQUIRE(which);
+    const auto found = manifest::read(*place.store->get(which->name, limits::blob_bytes));
+    REQUIRE(found);
+    return *found;
+  }
   std::string put_back(const std::string& reference) {
     auto back = try_put_back(reference);
     if (!back)
@@ -281,6 +288,28 @@ TEST_CASE("manifests are read as they were written, and nothing else is", "[snap
     CHECK_FALSE(manifest::read(bad));
   CHECK_FALSE(
     manifest::read("insula-snapshot 1\ntaken_ms 1\n1 " + std::string(64, 'a') + " 999999999\n"));
+
+  INFO("groups of a disk");
+  auto with_groups = one;
+  with_groups.groups = {{group_kind::entries, {{1, ~0ull}}, 0, 2},
+                        {group_kind::content, {{0xabc, 0}}, 1, 1}};
+  const auto grouped = manifest::read(with_groups.text());
+  REQUIRE(grouped);
+  CHECK(grouped->groups == with_groups.groups);
+  CHECK(grouped->pieces == one.pieces);
+  const auto said = with_groups.text();
+  for (std::size_t cut = 0; cut < said.size(); ++cut)
+    if (said[cut] != '\n')
+      CHECK_FALSE(manifest::read(said.substr(0, cut + 1)));
+  const std::string head = "insula-snapshot 2\ntaken_ms 1\n1 " + std::string(64, 'a') + " 5\n",
+                    key = std::string(32, '1');
+  CHECK(manifest::read(head + "group " + key + " 0 1\n"));
+  for (const auto& bad :
+       {head, head + "group " + key + " 0 2\n", head + "group " + key + " 1 1\n",
+        head + "group " + key + "1 0 1\n", head + "group " + key + " 0\n",
+        head + "other " + key + " 0 1\n", head + "group " + key + " 1 0\ncontent " + key + " 0 1\n",
+        head + "group " + key + " 0 1\n1 " + std::string(64, 'a') + " 5\n"})
+    CHECK_FALSE(manifest::read(bad));
 }
 
 TEST_CASE("names of manifests grow with epoch and time", "[snapshots]") {
@@ -451,6 +480,97 @@ TEST_CASE("a whole disk comes back over its image", "[snapshots]") {
 
   INFO("it is not to be had as a workspace, and a workspace has no owners");
   CHECK(it.try_put_back(reference).reason().code == errc::store_failed);
+}
+
+namespace {
+
+struct disk_copy {
+  std::string reference;
+  manifest made;
+  std::uint64_t read = 0; ///< By the child: bytes of files, and of what it was told.
+};
+
+disk_copy copy_disk(fixture& it, const std::string& disk, const std::string& earlier) {
+  const tree_child child{false, disk, nullptr, true};
+  const auto taken = it.store.take({"abc", 7, ++it.now_ms, earlier, true}, child.socket(), nullptr);
+  REQUIRE(taken);
+  disk_copy done{*taken, it.manifest_of(*taken)};
+  siginfo_t ended{};
+  REQUIRE(::waitid(P_PID, static_cast<id_t>(child.pid()), &ended, WEXITED | WNOWAIT) == 0);
+  std::ifstream numbers{"/proc/" + std::to_string(child.pid()) + "/io"};
+  std::string name;
+  REQUIRE(numbers >> name >> done.read);
+  REQUIRE(name == "rchar:");
+  return done;
+}
+
+std::vector<std::string> digests_of(const manifest& of) {
+  std::vector<std::string> all;
+  for (const auto& each : of.pieces)
+    all.push_back(each.digest);
+  return all;
+}
+
+} // namespace
+
+TEST_CASE("of a disk only what has changed is read again, and its copy is the same",
+          "[snapshots]") {
+  fixture it;
+  const auto disk = it.from, u = disk + "/u/";
+  fs::create_directory(disk + "/uu");
+  const auto write = [&](const std::string& name, const std::string& content) {
+    fs::create_directories(fs::path{u + name}.parent_path());
+    std::ofstream{u + name, std::ios::binary} << content;
+  };
+  for (int i = 0; i < 3'000; ++i)
+    write("files/" + std::to_string(i % 30) + "/" + std::to_string(i), random_bytes(1'000));
+  for (int i = 0; i < 6; ++i)
+    write("files/large" + std::to_string(i), random_bytes(3'000'000 + 100 * i));
+  fs::create_hard_link(u + "files/3/33", u + "files/same");
+  fs::create_hard_link(u + "files/large3", u + "files/4/same");
+  const auto first = copy_disk(it, disk, {});
+  CHECK(first.read > 20'000'000);
+  CHECK(first.made.groups.size() > 6);
+
+  INFO("nothing has changed");
+  const auto same = copy_disk(it, disk, first.reference);
+  CHECK(same.made.pieces == first.made.pieces);
+  CHECK(same.made.groups == first.made.groups);
+  CHECK(same.read < 100'000);
+
+  INFO("one change after the other");
+  const std::vector<std::function<void()>> changes{
+    [&] { write("files/7/7", "another"); },
+    [&] { write("files/7/new", random_bytes(5'000)); },
+    [&] {
+      std::ofstream{u + "files/large1", std::ios::app} << "more";
+    },
+    [&] { set_time(u + "files/large2", 1'000'000'000, 5); },
+    [&] { fs::remove(u + "files/large0"); },
+    [&] { fs::rename(u + "files/5", u + "files/renamed"); },
+    [&] { fs::remove(u + "files/3/33"); },
+    [&] { fs::remove(u + "files/large3"); },
+    [&] { fs::permissions(u + "files/9", fs::perms::owner_all); },
+    [&] { fs::remove_all(u + "files/11"); },
+    [&] { fs::remove_all(u + "files"); },
+  };
+  auto before = same.reference;
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    CAPTURE(i);
+    changes[i]();
+    const auto next = copy_disk(it, disk, before);
+    const auto anew = copy_disk(it, disk, {});
+    CHECK(digests_of(next.made) == digests_of(anew.made));
+    CHECK(next.made.groups == anew.made.groups);
+    CHECK(next.read < 8'000'000);
+    before = next.reference;
+  }
+
+  INFO("all of it comes back");
+  const auto into = (it.files / "back").string();
+  fs::create_directory(into);
+  const tree_child child{true, into, nullptr, true};
+  CHECK(it.store.put_back(before, child.socket(), nullptr, true));
 }
 
 TEST_CASE("an empty workspace is a snapshot as well", "[snapshots]") {
@@ -757,7 +877,7 @@ TEST_CASE("pieces are known again, and too many new ones are refused", "[snapsho
   CHECK(first.pieces().size() == 6);
   CHECK(first.written() == 3);
   CHECK(add(first, "d").reason().code == errc::limit_reached);
-  piece_writer second{it.blobs, "space", 2, first.pieces(), 1};
+  piece_writer second{it.blobs, "space", 2, {0, first.pieces()}, 1};
   for (const auto* each : {"c", "b", "d", "d", "a"})
     REQUIRE(add(second, each));
   CHECK(second.written() == 1);
@@ -767,14 +887,17 @@ TEST_CASE("pieces are known again, and too many new ones are refused", "[snapsho
 
 TEST_CASE("nonsense from a sandbox is no tree", "[snapshots]") {
   fixture it;
-  const auto take_from = [&](const std::string& bytes) {
+  const auto take_from = [&](const std::string& bytes, bool whole = false,
+                             const std::string& earlier = {}) {
     int ends[2];
     REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0);
     const unique_fd ours{ends[0]}, theirs{ends[1]};
+    const int room = 4 << 20; // For all of it: nobody reads yet.
+    ::setsockopt(theirs.get(), SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof room);
     REQUIRE(::send(theirs.get(), bytes.data(), bytes.size(), 0) ==
             static_cast<ssize_t>(bytes.size()));
     ::shutdown(theirs.get(), SHUT_WR);
-    return it.store.take({"abc", 7, 1, {}}, ours.get(), nullptr);
+    return it.store.take({"abc", 7, whole ? ++it.now_ms : 1, earlier, whole}, ours.get(), nullptr);
   };
   const auto bytes_of = [](const auto& what) {
     return std::string{reinterpret_cast<const char*>(&what), sizeof what};
@@ -816,6 +939,38 @@ TEST_CASE("nonsense from a sandbox is no tree", "[snapshots]") {
   for (const auto& each : bad) {
     CAPTURE(each.size());
     const auto taken = take_from(each);
+    REQUIRE_FALSE(taken);
+    CHECK(taken.reason().code == errc::io_failed);
+  }
+
+  INFO("groups");
+  const auto group = [&](entry_kind kind, std::uint64_t number, std::uint32_t known) {
+    return entry(kind, "", bytes_of(group_head{{{number, number}}, known, 0}));
+  };
+  const auto content = std::string(large_file_bytes, 'x');
+  const auto file = entry(entry_kind::file, "large", "", content.size());
+  const auto good = fine + group(entry_kind::group, 1, 0) + entry(entry_kind::directory, ".") +
+                    group(entry_kind::group, 2, 0) + group(entry_kind::content, 3, 0) + file +
+                    content + end;
+  CHECK_FALSE(take_from(good)); // It is of a disk.
+  const auto first = take_from(good, true);
+  REQUIRE(first);
+  const auto again =
+    take_from(fine + group(entry_kind::group, 1, 1) + group(entry_kind::group, 4, 0) +
+                group(entry_kind::content, 3, 1) + file + group(entry_kind::group, 5, 0) + end,
+              true, *first);
+  REQUIRE(again);
+  CHECK(it.manifest_of(*again).pieces == it.manifest_of(*first).pieces);
+  for (const auto& each : {fine + group(entry_kind::group, 9, 1) + end,
+                           fine + group(entry_kind::group, 3, 1) + end, // It is a content.
+                           fine + group(entry_kind::content, 9, 1) + file + end,
+                           fine + group(entry_kind::content, 1, 1) + file + end,
+                           fine + group(entry_kind::content, 3, 1) +
+                             entry(entry_kind::file, "other", "", content.size() + 1) + end,
+                           fine + group(entry_kind::content, 3, 1) +
+                             entry(entry_kind::file, "small", "", 1) + "x" + end,
+                           fine + entry(entry_kind::group, "", "short") + end}) {
+    const auto taken = take_from(each, true, *first);
     REQUIRE_FALSE(taken);
     CHECK(taken.reason().code == errc::io_failed);
   }

@@ -237,8 +237,8 @@ public:
     return unique_fd{};
   }
   result<unique_fd> open_tree(const runtime::tree_request& wanted, runtime::sandbox_user) override {
-    auto line =
-      (wanted.what == runtime::file_operation::read ? "read tree " : "write tree ") + wanted.path;
+    auto line = (wanted.what == runtime::file_operation::read ? "read tree " : "write tree ") +
+                wanted.path + (wanted.whole ? " whole" : "");
     for (const auto& each : wanted.excludes)
       line += " without " + each;
     files.push_back(line);
@@ -285,6 +285,15 @@ public:
     if (over)
       return tell(error{errc::sandbox_not_running, "it has ended"});
     tell(changes);
+  }
+  void open_disk(const std::string& snapshot,
+                 std::function<void(result<unique_fd>)> tell) override {
+    files.push_back("read disk " + snapshot);
+    if (over)
+      return tell(error{errc::sandbox_not_running, "it has ended"});
+    if (!snapshots->contains(snapshot))
+      return tell(error{errc::not_found, "what the snapshot had is not there"});
+    tell(unique_fd{});
   }
   std::vector<runtime::compare_request> compared;
   disk_changes changes;
@@ -475,7 +484,7 @@ public:
     creations.back().place->snapshots = snapshots;
     if (const auto& from = creations.back().spec.disk_from;
         !from.empty() && !snapshots->contains(from))
-      return creations.back().fail("there is no snapshot " + from);
+      return creations.back().fail("there is no snapshot " + from, errc::not_found);
     if (ready_at_once)
       creations.back().ready();
   }

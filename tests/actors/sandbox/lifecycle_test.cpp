@@ -425,5 +425,6 @@ TEST_CASE("the engine that is played has snapshots as the real one has", "[parts
       for (auto& each : engine.creations)
         if (each.place == which)
           each.end();
-    });
+    },
+    {});
 }

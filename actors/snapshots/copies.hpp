@@ -1,0 +1,88 @@
+#pragma once
+
+#include "actors/image_catalogue.hpp"
+#include "actors/workspaces.hpp"
+#include "runtime/engine.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace insula::actors::snapshots {
+
+/// Whole disks of snapshots, in a place that outlives their node. A sandbox of the node's own reads
+/// and writes the files, as disk_helpers has it, one for each job.
+///
+/// Threads: any. Owner: each job keeps it until the answer; the engine and `files` outlive it.
+class disk_copies : public std::enable_shared_from_this<disk_copies> {
+public:
+  disk_copies(runtime::engine& of, workspaces& files)
+      : engine_(of)
+      , files_(files) {}
+
+  struct keep_request {
+    std::string id;           ///< Of the snapshot.
+    shared_image image;       ///< That it lies over.
+    storage::epoch epoch = 0; ///< This, and the next two: as of workspaces::keep_request.
+    std::int64_t taken_ms = 0;
+    snapshot_reference earlier;
+    std::shared_ptr<work_token> token;
+  };
+  /// `then` is called once, on any thread. Errors: those of workspaces::keep() and of
+  /// engine::create(); not_found (the engine has no such snapshot); deadline_exceeded.
+  void keep(const keep_request& what, std::function<void(result<snapshot_reference>)> then);
+
+  struct bring_request {
+    std::string id;
+    shared_image image;
+    snapshot_reference from;
+    std::uint64_t disk_bytes = 0; ///< At most so large its disk becomes; 0: there is no limit.
+    std::shared_ptr<work_token> token;
+  };
+  /// The engine has the snapshot then, as if it had never been without. Several that want the same
+  /// one wait for one job, which ends when all of them have cancelled. `then` is called once, on
+  /// any thread. Errors: those of workspaces::put_back(), engine::create() and
+  /// sandbox::take_snapshot(); store_failed also when as many are brought as may be.
+  void bring(const bring_request& what, std::function<void(result<void>)> then);
+
+  /// The snapshot has been deleted: what is on its way is not to stay.
+  void abandon(const std::string& id);
+
+  /// As workspaces::forget(), of the copies of a snapshot.
+  void forget(const std::string& id, storage::epoch last, const snapshot_reference& newest);
+
+private:
+  struct bringing {
+    bring_request what;
+    std::vector<std::pair<std::shared_ptr<work_token>, std::function<void(result<void>)>>> waiting;
+    bool abandoned = false;
+
+    bool is_wanted() const;
+  };
+
+  void look(const std::string& id);
+  void fetch(const bring_request& what);
+  /// `anew`: the engine has it only now.
+  void brought(const std::string& id, const result<void>& back, bool anew);
+  void dropped(const std::string& id);
+  bool is_wanted(const std::string& id);
+
+  runtime::engine& engine_;
+  workspaces& files_;
+  std::mutex guard_; ///< For what follows.
+  std::map<std::string, bringing> bringing_;
+};
+
+/// For bring_request::disk_bytes: of a snapshot of so many bytes, where a new sandbox may have
+/// `most`; 0: there is no limit. Files that shared their bytes on the disk do so no more.
+constexpr std::uint64_t brought_disk_bytes(std::uint64_t bytes, std::uint64_t most) {
+  return most == 0 ? 0 : std::max(most, 8 * bytes);
+}
+
+} // namespace insula::actors::snapshots
