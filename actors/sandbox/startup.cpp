@@ -569,7 +569,7 @@ void startup::bring_disk() {
         if (found->copy.empty() || !options().copies)
           return on_disk(start,
                          error{errc::launch_failed, "what snapshot " + found->id + " had is lost"});
-        log::info("snapshot.brought", {{"id", found->id}, {"sandbox", core_.id()}});
+        log::info("snapshot.brings", {{"id", found->id}, {"sandbox", core_.id()}});
         options().copies->bring(
           {found->id, core_.image_handle(), found->copy,
            snapshots::brought_disk_bytes(found->bytes, limits_of(core_).disk_bytes), disk_wanted_},

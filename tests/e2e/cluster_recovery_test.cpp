@@ -20,18 +20,6 @@ std::string in_directory(const temp_dir& place, const std::string& interval) {
   return "snapshots: {directory: " + (place / "there").string() + ", interval: " + interval + "}\n";
 }
 
-/// In the environment of the servers that are started meanwhile.
-struct snapshot_keys {
-  snapshot_keys() {
-    ::setenv("SNAPSHOTS_ACCESS_KEY_ID", s3_server::key.c_str(), 1);
-    ::setenv("SNAPSHOTS_SECRET_ACCESS_KEY", s3_server::secret.c_str(), 1);
-  }
-  ~snapshot_keys() {
-    ::unsetenv("SNAPSHOTS_ACCESS_KEY_ID");
-    ::unsetenv("SNAPSHOTS_SECRET_ACCESS_KEY");
-  }
-};
-
 exec_outcome run(const node& at, const std::string& id, const std::string& script,
                  std::string_view fields = {}, http_answer* head = nullptr) {
   exec_stream stream{at.port(), id, exec_body({"bash", "-c", script}), fields};

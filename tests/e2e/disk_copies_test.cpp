@@ -158,21 +158,6 @@ TEST_CASE("a server that ends before the copy that is to be acknowledged makes i
   CHECK(said(it, make_from(it, made), "cat file") == "kept\n");
 }
 
-namespace {
-
-struct snapshot_keys {
-  snapshot_keys() {
-    ::setenv("SNAPSHOTS_ACCESS_KEY_ID", s3_server::key.c_str(), 1);
-    ::setenv("SNAPSHOTS_SECRET_ACCESS_KEY", s3_server::secret.c_str(), 1);
-  }
-  ~snapshot_keys() {
-    ::unsetenv("SNAPSHOTS_ACCESS_KEY_ID");
-    ::unsetenv("SNAPSHOTS_SECRET_ACCESS_KEY");
-  }
-};
-
-} // namespace
-
 TEST_CASE("a place that is away keeps nobody waiting, unless copies are what counts",
           "[snapshots]") {
   const bool waits = GENERATE(false, true);

@@ -4,6 +4,7 @@
 #include "tests/support/temp_dir.hpp"
 
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <optional>
@@ -39,6 +40,19 @@ private:
   temp_dir files_;
   std::uint16_t port_ = 0; ///< 0: any.
   std::unique_ptr<child_program> program_;
+};
+
+/// What opens it to servers that are started meanwhile, as a place of snapshots: in their
+/// environment.
+struct snapshot_keys {
+  snapshot_keys() {
+    ::setenv("SNAPSHOTS_ACCESS_KEY_ID", s3_server::key.c_str(), 1);
+    ::setenv("SNAPSHOTS_SECRET_ACCESS_KEY", s3_server::secret.c_str(), 1);
+  }
+  ~snapshot_keys() {
+    ::unsetenv("SNAPSHOTS_ACCESS_KEY_ID");
+    ::unsetenv("SNAPSHOTS_SECRET_ACCESS_KEY");
+  }
 };
 
 /// Another client of the service than those that are tested: the program curl. Throws when it does
