@@ -27,6 +27,10 @@ struct node_load {
 /// all, and many who choose at the same time do not all choose the same one.
 inline constexpr std::size_t looked_at = 3;
 
+inline bool takes_one(const node_load& node) {
+  return !node.draining && node.used - node.warm < node.capacity;
+}
+
 /// Where a new sandbox goes: of a few nodes, begun at a place that `random` says, one with warm
 /// sandboxes if there is any, and then the one with the largest part free. The first in the list
 /// is preferred where it is as good. One that fails is taken where there is no other. None: no
@@ -38,19 +42,16 @@ inline constexpr std::size_t looked_at = 3;
 inline std::optional<std::size_t> place_sandbox(const std::vector<node_load>& nodes,
                                                 std::uint64_t random,
                                                 const image_signs& wanted = {}) {
-  const auto takes = [](const node_load& node) {
-    return !node.draining && node.used - node.warm < node.capacity;
-  };
   const auto has_image = [&](const node_load& node) {
     return node.images && std::any_of(wanted.begin(), wanted.end(), [&](image_sign each) {
              return std::binary_search(node.images->begin(), node.images->end(), each);
            });
   };
   const bool some_have_it = std::any_of(nodes.begin(), nodes.end(), [&](const node_load& each) {
-    return takes(each) && !each.failing && has_image(each);
+    return takes_one(each) && !each.failing && has_image(each);
   });
   const auto has_room = [&](const node_load& node) {
-    return takes(node) && (!some_have_it || has_image(node));
+    return takes_one(node) && (!some_have_it || has_image(node));
   };
   const auto is_better = [&](const node_load& one, const node_load& other) {
     if (one.failing != other.failing)

@@ -3,6 +3,8 @@
 #include "actors/protocol/errors.hpp"
 #include "actors/sandbox_groups.hpp"
 #include "actors/sandbox_list.hpp"
+#include "actors/snapshots/comparison.hpp"
+#include "actors/snapshots/questions.hpp"
 #include "actors/snapshots/snapshot.hpp"
 #include "actors/snapshots/snapshot_record.hpp"
 #include "base/limits.hpp"
@@ -15,7 +17,24 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <type_traits>
 #include <unordered_map>
+#include <utility>
+#include <variant>
+
+namespace insula::actors {
+
+namespace {
+
+/// What goes on in the directory.
+struct posted {
+  std::function<void()> next;
+};
+
+} // namespace
+} // namespace insula::actors
+
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::actors::posted)
 
 namespace insula::actors {
 
@@ -35,7 +54,7 @@ using list_due_atom = caf::atom_constant<caf::atom("listdue")>;
 using disowned_atom = caf::atom_constant<caf::atom("disowned")>;
 using directory_impl =
   node_directory_actor::extend<caf::reacts_to<list_due_atom, std::uint64_t /* which list */>,
-                               caf::reacts_to<disowned_atom>>;
+                               caf::reacts_to<disowned_atom>, caf::reacts_to<posted>>;
 
 struct activation {
   owned_object_actor actor;
@@ -179,23 +198,86 @@ void ring(directory_pointer self, const object_name& name, alarm_due due,
           });
 }
 
+// ---- Snapshots
+
+template <class Answer>
+using told_function = std::function<void(result<Answer>)>;
+
+template <class Answer>
+told_function<Answer> answer_to(caf::typed_response_promise<Answer> reply) {
+  return [reply](result<Answer> told) mutable {
+    if (told)
+      reply.deliver(std::move(*told));
+    else
+      reply.deliver(to_caf(told.reason()));
+  };
+}
+
 /// Passes what is asked of a snapshot on to its activation.
 template <class Answer, class Message>
-void pass_on(directory_pointer self, const std::string& id, Message asked,
-             caf::typed_response_promise<Answer> reply, bool again = false) {
+void pass_on(directory_pointer self, const Message& asked, const std::string& id,
+             const told_function<Answer>& then, bool again = false) {
   const object_name name{std::string{snapshots::kind}, id};
   auto& mine = activate(self, name);
   if (mine.deleting)
-    return static_cast<void>(
-      reply.deliver(to_caf({errc::node_unreachable, "it goes on at another node"})));
+    return then(error{errc::node_unreachable, "it goes on at another node"});
   self->request(caf::actor_cast<snapshot_object_actor>(mine.actor), caf::infinite, asked)
-    .then([reply](const Answer& told) mutable { reply.deliver(told); },
-          [=, which = mine.actor.address()](caf::error& why) mutable {
+    .then([then](const Answer& told) { then(told); },
+          [=, which = mine.actor.address()](const caf::error& why) {
             if (again || !came_too_late(why))
-              return static_cast<void>(reply.deliver(std::move(why)));
+              return then(from_caf(why));
             forget(self, name, which);
-            pass_on(self, id, std::move(asked), std::move(reply), true);
+            pass_on(self, asked, id, then, true);
           });
+}
+
+/// What is called, on any thread, goes on in the directory.
+std::function<void(std::function<void()>)> post_to(directory_pointer self) {
+  return [me = self->address()](std::function<void()> next) {
+    if (const auto to = caf::actor_cast<directory_impl>(me))
+      caf::anon_send(to, posted{std::move(next)});
+  };
+}
+
+template <class Answer>
+result<Answer> read_told(const result<std::string>& text) {
+  if (!text)
+    return text.reason();
+  if constexpr (std::is_same_v<Answer, caf::ok_atom>)
+    return caf::ok_atom::value;
+  else
+    return snapshots::read_description(*text);
+}
+
+/// To the snapshot's object, wherever it lives.
+template <class Answer, class Message>
+void send_on(directory_pointer self, const Message& asked, const std::string& id,
+             const told_function<Answer>& then) {
+  auto* const routes = self->state.options->routes;
+  if (routes == nullptr)
+    return pass_on(self, asked, id, then);
+  const auto post = post_to(self);
+  ask_owner(
+    *routes, snapshots::owner_of_snapshot(id), snapshots::text_of(asked),
+    [=] { post([=] { pass_on(self, asked, id, then); }); },
+    [=](const result<std::string>& told) { post([=] { then(read_told<Answer>(told)); }); });
+}
+
+/// A new one is this node's.
+void send_on(directory_pointer self, const define_snapshot& asked, const std::string& id,
+             const told_function<snapshot_description>& then) {
+  auto* const routes = self->state.options->routes;
+  if (routes == nullptr)
+    return pass_on(self, asked, id, then);
+  routes->locate(snapshots::owner_of_snapshot(id), true,
+                 [=, post = post_to(self)](const result<std::string>& node) {
+                   post([=] {
+                     if (node && node->empty())
+                       return pass_on(self, asked, id, then);
+                     then(node ? error{errc::node_unreachable, "this node takes no snapshots now"}
+                               : node.reason());
+                   });
+                 });
 }
 
 /// The handler of a message for a snapshot.
@@ -203,13 +285,39 @@ template <class Message, class Answer = snapshot_description>
 auto of_snapshot(directory_pointer self, std::string Message::*id) {
   return [self, id](const Message& asked) -> caf::result<Answer> {
     if (!self->state.kinds.contains(snapshots::kind))
-      return to_caf(snapshots::one_node_alone);
+      return to_caf(snapshots::no_common_place);
     if (!sandbox_id::parse(asked.*id))
       return to_caf({errc::not_found, "Snapshot " + asked.*id + " not found."});
     auto reply = self->make_response_promise<Answer>();
-    pass_on<Answer>(self, asked.*id, asked, reply);
+    send_on(self, asked, asked.*id, answer_to(reply));
     return reply;
   };
+}
+
+/// What another node asks of one that lives here.
+void answer_peer(directory_pointer self, const std::string& question,
+                 const told_function<std::string>& then) {
+  const auto asked = snapshots::read_question(question);
+  if (!asked || !self->state.kinds.contains(snapshots::kind))
+    return then(error{errc::invalid_request, "the question makes no sense to this node"});
+  const auto& id = snapshots::snapshot_of(*asked);
+  const auto owner = snapshots::owner_of_snapshot(id);
+  const auto& ours = self->state.options->ours;
+  if (!object_name::parse(owner) || !ours || !ours(owner))
+    return then(error{errc::stale_epoch, "snapshot " + id + " is not this node's"});
+  std::visit(
+    [&](const auto& one) {
+      if constexpr (std::is_same_v<std::decay_t<decltype(one)>, release_snapshot>)
+        pass_on<caf::ok_atom>(self, one, id, [then](const result<caf::ok_atom>& told) {
+          told ? then(std::string{}) : then(told.reason());
+        });
+      else
+        pass_on<snapshot_description>(
+          self, one, id, [then](const result<snapshot_description>& told) {
+            told ? then(snapshots::text_of(*told)) : then(told.reason());
+          });
+    },
+    *asked);
 }
 
 void list_page(directory_pointer self, const list_snapshots& wanted, const snapshots::listed& range,
@@ -285,7 +393,9 @@ void hand_over(directory_pointer self, const std::string& owner,
   const bool lives = self->state.live.contains(owner);
   // A sandbox without an activation gets one: it may run, because it could not be adopted, and then
   // ends; or this node may keep something of it that has to go with it.
-  if (!name || (!lives && !name->kind.empty()))
+  // A snapshot may have to be copied first.
+  const bool may_need_it = name && (name->kind.empty() || name->kind == snapshots::kind);
+  if (!may_need_it && !lives)
     return static_cast<void>(reply.deliver(caf::ok_atom::value));
   auto& mine = activate(self, *name);
   if (mine.deleting)
@@ -498,18 +608,27 @@ directory_impl::behavior_type directory(directory_pointer self,
   return {
     [self](const define_snapshot& asked) -> caf::result<snapshot_description> {
       if (!self->state.kinds.contains(snapshots::kind))
-        return to_caf(snapshots::one_node_alone);
+        return to_caf(snapshots::no_common_place);
       if (!sandbox_id::parse(asked.is.id))
         return to_caf({errc::invalid_request, "the id of the snapshot is malformed"});
       auto reply = self->make_response_promise<snapshot_description>();
-      pass_on<snapshot_description>(self, asked.is.id, asked, reply);
+      send_on(self, asked, asked.is.id, answer_to(reply));
       return reply;
     },
     of_snapshot(self, &find_snapshot::id),
     of_snapshot(self, &hold_snapshot::id),
     of_snapshot<release_snapshot, caf::ok_atom>(self, &release_snapshot::id),
     of_snapshot(self, &delete_snapshot::id),
-    of_snapshot<compare_snapshots, snapshot_changes>(self, &compare_snapshots::id),
+    [self](const compare_snapshots& asked) -> caf::result<snapshot_changes> {
+      return self->delegate(snapshots::spawn_comparison(self->system(), self->state.options),
+                            asked);
+    },
+    [self](const peer_question& asked) -> caf::result<std::string> {
+      auto reply = self->make_response_promise<std::string>();
+      answer_peer(self, asked.text, answer_to(reply));
+      return reply;
+    },
+    [](const posted& what) { what.next(); },
     [self](const list_snapshots& wanted) -> caf::result<snapshot_page> {
       if (auto wrong = check_limit(wanted.limit))
         return to_caf(*wrong);
@@ -576,6 +695,17 @@ directory_impl::behavior_type directory(directory_pointer self,
     [self](evict_atom) -> caf::result<caf::ok_atom> {
       auto reply = self->make_response_promise<caf::ok_atom>();
       evict_all(self, reply);
+      return reply;
+    },
+    [self](evict_atom, const std::string& owner) -> caf::result<caf::ok_atom> {
+      const auto at = self->state.live.find(owner);
+      if (at == self->state.live.end())
+        return caf::ok_atom::value;
+      auto reply = self->make_response_promise<caf::ok_atom>();
+      const auto over = answer_to(reply);
+      self->request(at->second.actor, caf::infinite, evict_atom::value)
+        .then([over](caf::ok_atom) { over(caf::ok_atom::value); },
+              [over](const caf::error&) { over(caf::ok_atom::value); }); // It has ended by itself.
       return reply;
     },
     [self](hand_over_atom, const std::string& id) -> caf::result<caf::ok_atom> {

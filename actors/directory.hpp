@@ -7,6 +7,11 @@
 
 namespace insula {
 
+/// What one node asks another about an object: see snapshots/questions.hpp.
+struct peer_question {
+  std::string text;
+};
+
 /// The directory as its node sees it.
 using node_directory_actor = directory_actor::extend<
   // The activation of an object of another kind, made on first use. Errors: invalid_request (no
@@ -20,10 +25,15 @@ using node_directory_actor = directory_actor::extend<
   caf::reacts_to<adopt_atom, std::string>,
   // As of sandbox_object_actor: of all, and of one.
   caf::replies_to<evict_atom>::with<caf::ok_atom>,
+  caf::replies_to<evict_atom, std::string>::with<caf::ok_atom>,
   caf::replies_to<hand_over_atom, std::string>::with<caf::ok_atom>,
   // keep_files_atom to every activation, and again to those that were used meanwhile, a few times.
   // Answers when all of them have: of how many it failed.
-  caf::replies_to<keep_files_atom>::with<std::uint64_t>>;
+  caf::replies_to<keep_files_atom>::with<std::uint64_t>,
+  // Another node asks this of an object that it takes for this one's: see object_routes. Errors:
+  // stale_epoch (it is not), invalid_request (the question makes no sense), and those of the
+  // object.
+  caf::replies_to<peer_question>::with<std::string>>;
 
 namespace actors {
 
@@ -37,3 +47,4 @@ node_directory_actor spawn_directory(caf::actor_system& system,
 } // namespace insula
 
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::object_name)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::peer_question)

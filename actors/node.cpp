@@ -69,6 +69,17 @@ node_pool_actor spawn_pool_of(caf::actor_system& system, const sandbox_options& 
   return spawn_pool(system, std::move(options));
 }
 
+/// Asks, and passes on how it went. The actor is there for as long as that takes.
+template <class... Question>
+void ask(caf::actor_system& system, const node_directory_actor& whom,
+         std::function<void(result<void>)> then, Question... question) {
+  system.spawn([=](caf::event_based_actor* self) {
+    self->request(whom, caf::infinite, question...)
+      .then([then](caf::ok_atom) { then({}); },
+            [then](const caf::error& why) { then(from_caf(why)); });
+  });
+}
+
 } // namespace
 
 node::node(caf::actor_system& system, storage::store& cluster, storage::store& local,
@@ -91,15 +102,35 @@ node::node(caf::actor_system& system, storage::store& cluster, storage::store& l
   pool_ = options.pool;
   caf::anon_send(pool_, prime_pool{warm});
   const auto shared = std::make_shared<const sandbox_options>(std::move(options));
-  const bool is_alone = !shared->ours; // Else the bytes would have to go to other nodes.
-  if (is_alone)
+  if (shared->keeps_snapshots())
     kinds.merge(snapshot_kind(shared));
   const auto directory = spawn_directory(system, shared, std::move(kinds));
-  if (is_alone)
-    sweep_ = snapshots::sweep(system, shared, directory);
+  options_ = shared;
   adopt_all(*engine, directory);
   caf::anon_send(alarms_, wake_by_atom::value, caf::actor_cast<caf::actor>(directory));
   directory_ = directory;
+  sweep_snapshots();
+}
+
+void node::sweep_snapshots() {
+  if (!options_->keeps_snapshots())
+    return;
+  if (sweep_)
+    caf::anon_send_exit(sweep_, caf::exit_reason::user_shutdown);
+  sweep_ = snapshots::sweep(*system_, options_, directory_);
+}
+
+void node::let_go(const std::string& owner, std::function<void(result<void>)> then) {
+  ask(*system_, directory_, std::move(then), evict_atom::value, owner);
+}
+
+void node::answer_peer(std::string question, std::function<void(result<std::string>)> then) {
+  system_->spawn(
+    [=, whom = directory_, question = std::move(question)](caf::event_based_actor* self) {
+      self->request(whom, caf::infinite, peer_question{question})
+        .then([then](std::string& told) { then(std::move(told)); },
+              [then](const caf::error& why) { then(from_caf(why)); });
+    });
 }
 
 std::future<std::uint64_t> node::keep_files() const {
@@ -111,21 +142,6 @@ std::future<std::uint64_t> node::keep_files() const {
   });
   return outcome->get_future();
 }
-
-namespace {
-
-/// Asks, and passes on how it went. The actor is there for as long as that takes.
-template <class... Question>
-void ask(caf::actor_system& system, const node_directory_actor& whom,
-         std::function<void(result<void>)> then, Question... question) {
-  system.spawn([=](caf::event_based_actor* self) {
-    self->request(whom, caf::infinite, question...)
-      .then([then](caf::ok_atom) { then({}); },
-            [then](const caf::error& why) { then(from_caf(why)); });
-  });
-}
-
-} // namespace
 
 void node::evict_all(std::function<void(result<void>)> then) {
   reread_alarms(); // None of them is this node's.

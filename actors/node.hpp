@@ -39,6 +39,13 @@ public:
   void evict_all(std::function<void(result<void>)> then);
   /// The sandbox is stopped, to go on elsewhere. Errors: limit_reached: not now.
   void hand_over(const std::string& id, std::function<void(result<void>)> then);
+  /// The object is not this node's any more: it ends, and its record stays.
+  void let_go(const std::string& owner, std::function<void(result<void>)> then);
+  /// What another node asks of an object here: see object_routes. Errors: as of the directory.
+  void answer_peer(std::string question, std::function<void(result<std::string>)> then);
+  /// Looks at all snapshots that the engine has: at the start, and when this node is a member
+  /// again. Not at the same time as others of these.
+  void sweep_snapshots();
   /// There may be alarms in the stores of objects that have come to be this node's.
   void reread_alarms();
 
@@ -57,7 +64,8 @@ private:
   node_directory_actor directory_;
   alarms_actor alarms_;
   pool_actor pool_;
-  caf::actor sweep_; ///< Of snapshots. None: it is in a cluster.
+  std::shared_ptr<const sandbox_options> options_;
+  caf::actor sweep_; ///< Of snapshots. None: there are none.
   std::shared_ptr<lent_store> swept_;
 };
 

@@ -25,21 +25,21 @@ public:
     return caf::actor_cast<directory_actor>(directory_);
   }
 
-  // While a node looks, at its start, which bytes of snapshots no record names.
+  // While a node looks which bytes of snapshots no record names.
 
   void begin_sweep() {
     const std::lock_guard lock{mutex_};
-    sweeps_ = true;
+    ++sweeps_;
   }
   void end_sweep() {
     const std::lock_guard lock{mutex_};
-    sweeps_ = false;
-    taken_.clear();
+    if (--sweeps_ == 0)
+      taken_.clear();
   }
   /// A snapshot of that name is about to be taken: its record comes later.
   void note_snapshot(const std::string& name) {
     const std::lock_guard lock{mutex_};
-    if (sweeps_)
+    if (sweeps_ > 0)
       taken_.insert(name);
   }
   bool is_new_snapshot(const std::string& name) const {
@@ -50,7 +50,7 @@ public:
 private:
   mutable std::mutex mutex_;
   caf::actor_addr directory_;
-  bool sweeps_ = false;
+  unsigned sweeps_ = 0; ///< One may begin before the one before has ended.
   std::set<std::string> taken_;
 };
 

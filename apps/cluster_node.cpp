@@ -3,6 +3,7 @@
 #include "actors/cluster/greeting.hpp"
 #include "actors/cluster_placement.hpp"
 #include "actors/record_keys.hpp"
+#include "actors/snapshots/snapshot_record.hpp"
 #include "apps/cluster_entry.hpp"
 #include "base/log.hpp"
 #include "storage/etcd/http_client.hpp"
@@ -43,6 +44,7 @@ constexpr auto look_at_members_every = 60s;
 constexpr auto report_every = 500ms;
 constexpr auto report_counts_for = 3s;
 constexpr auto own_patience = 2s;
+constexpr auto object_patience = limits::snapshot_question_patience;
 constexpr auto drain_patience = 10s;
 constexpr auto look_for_orphans_every = 15s;
 constexpr auto pause_before_tables = 1s; ///< Until they have been read.
@@ -175,6 +177,7 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
 
   std::atomic<bool> draining{false};
   std::atomic<bool> takes_none{false}; ///< Its spawner is gone.
+  std::atomic<bool> has_links{false};
   std::atomic<unsigned> being_found{0};
 
   // Losing it again:
@@ -349,6 +352,8 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     const std::lock_guard lock{mutex};
     if (!std::exchange(has_joined, true)) {
       resumed = again;
+    } else if (node != nullptr) {
+      node->sweep_snapshots(); // What it had may have gone on elsewhere meanwhile.
     }
     next_orphans = {};
     woken.notify_one();
@@ -688,6 +693,10 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
         reply(who ? result<std::string>{who->node} : result<std::string>{who.reason()});
       });
     }
+    if (what == "snapshot")
+      return answer_for_object(text, reply);
+    if (what == "release")
+      return let_go(text, reply);
     log::warning("cluster.unknown_question", {{"node", from}, {"what", what}});
     reply(error{errc::invalid_request, "nothing is known of " + what});
   }
@@ -716,6 +725,11 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   // ---- Where requests go
 
   using found_fn = std::function<void(result<std::optional<peer>>)>;
+  /// Where something goes that nobody owns, and may not stay so.
+  enum class placing : std::uint8_t {
+    best, ///< To the node that has most room for it.
+    here, ///< To this node, unless it is closed.
+  };
 
   std::optional<peer> peer_of(const std::string& name) const {
     const auto at = values.nodes.find(name);
@@ -743,8 +757,8 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     return false;
   }
 
-  void find(const std::string& id, bool make, const actors::image_wish& image,
-            const found_fn& then) {
+  void find(const std::string& id, bool make, const actors::image_wish& image, const found_fn& then,
+            placing where = placing::best) {
     if (!membership->good())
       return then(error{errc::node_unreachable, "this node is cut off from its cluster"});
     if (store->is_mine(id))
@@ -756,20 +770,84 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
       --being_found;
       return then(error{errc::node_unreachable, "too many sandboxes are being looked for"});
     }
-    store->find_owner(id, [self = shared_from_this(), id, make, image,
-                           then](result<cluster_store::found_owner> got) {
+    store->find_owner(id, [self = shared_from_this(), id, make, image, then,
+                           where](result<cluster_store::found_owner> got) {
       --self->being_found;
       if (!got)
         return then(got.reason());
       if (self->is_ending())
         return then(going_down);
       if (got->node.empty() && !got->has_been && !make)
-        return then(error{errc::not_found, "there is no sandbox " + id});
+        return then(error{errc::not_found, "there is no " + self->words_for(id)});
+      if (got->node.empty() && where == placing::here && !self->is_closed())
+        return self->own_here(id, then);
       if (got->node.empty())
         return self->place_it(id, got->told.empty() ? image : actors::image_wish{got->told}, then);
       if (got->node == self->values.self)
         return self->own_here(id, then);
       self->answer_with(id, got->node, then);
+    });
+  }
+
+  static std::string words_for(const std::string& owner) {
+    const auto name = object_name::parse(owner);
+    return name && !name->kind.empty() ? name->kind + ' ' + name->id : "sandbox " + owner;
+  }
+
+  // ---- Objects of any kind
+
+  void locate(const std::string& owner, bool make,
+              const std::function<void(result<std::string>)>& then) {
+    find(
+      owner, make, {},
+      [then](const result<std::optional<peer>>& found) {
+        if (!found)
+          return then(found.reason());
+        then(*found ? (*found)->name : std::string{});
+      },
+      placing::here);
+  }
+
+  /// Of a peer, about one that is here.
+  void answer_for_object(const std::string& question,
+                         const std::function<void(result<std::string>)>& reply) {
+    const std::lock_guard lock{mutex};
+    node == nullptr ? reply(going_down) : node->answer_peer(question, reply);
+  }
+
+  /// The links are there a moment after the actors, and go before them.
+  void ask_peer(const std::string& name, std::string what, std::string text,
+                std::function<void(result<std::string>)> then) const {
+    if (!has_links)
+      return then(error{errc::node_unreachable, "there is no link to node " + name});
+    links->ask(name, std::move(what), std::move(text), object_patience, std::move(then));
+  }
+
+  /// A peer has what the object needs.
+  void let_go(const std::string& owner, const std::function<void(result<std::string>)>& reply) {
+    const auto given = [reply](const result<void>& gone) {
+      const bool is_free = gone || gone.reason().code == errc::not_found;
+      reply(is_free ? result<std::string>{std::string{"ok"}} : result<std::string>{gone.reason()});
+    };
+    const std::lock_guard lock{mutex};
+    if (node == nullptr)
+      return reply(going_down);
+    node->let_go(owner, [self = shared_from_this(), owner, given](const result<void>&) {
+      self->store->give_up(owner, given);
+    });
+  }
+
+  void claim(const std::string& owner, const std::function<void(result<void>)>& then) {
+    locate(owner, false, [self = shared_from_this(), owner, then](const result<std::string>& at) {
+      if (!at || at->empty())
+        return then(at ? result<void>{} : result<void>{at.reason()});
+      self->ask_peer(*at, "release", owner, [self, owner, then](const result<std::string>& gone) {
+        if (!gone)
+          return then(gone.reason());
+        self->store->own(owner, [then](const result<cluster_store::owning>& now) {
+          then(now ? result<void>{} : result<void>{now.reason()});
+        });
+      });
     });
   }
 
@@ -803,9 +881,22 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     failed[name] = steady::now() + failure_counts_for;
   }
 
+  /// The node that has the snapshot's object has its bytes as well, mostly.
+  std::optional<std::string> choose_by_snapshot(const std::vector<actors::node_load>& all,
+                                                const std::string& id) const {
+    const auto owner = owners->find(actors::snapshots::owner_of_snapshot(id));
+    const auto at = std::find_if(all.begin(), all.end(), [&](const auto& each) {
+      return owner && each.name == owner->value && !each.failing && actors::takes_one(each);
+    });
+    return at == all.end() ? std::nullopt : std::optional{at->name};
+  }
+
   /// Empty text: the default image.
   std::optional<std::string> choose(const actors::image_wish& image) {
     const auto all = loads();
+    if (!image.snapshot.empty())
+      if (auto name = choose_by_snapshot(all, image.snapshot))
+        return name;
     std::uint64_t turn = 0;
     actors::image_signs wanted;
     {
@@ -819,7 +910,9 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     return at ? std::optional{all[*at].name} : std::nullopt;
   }
 
-  bool images_differ() {
+  bool starts_differ() {
+    if (owners->has_any(actors::snapshots::owner_of_snapshot("")))
+      return true;
     const auto all = loads();
     const auto& mine = all.front().images;
     return std::any_of(all.begin() + 1, all.end(), [&](const actors::node_load& each) {
@@ -938,6 +1031,7 @@ result<void> cluster_node::start_links(caf::actor_system& system, io_pool& pool,
     return ok;
   core_->do_later([core = core_.get(), held = std::make_shared<decltype(made)>(std::move(made))] {
     core->links = std::move(*held);
+    core->has_links = true;
   });
   std::promise<void> there;
   core_->do_later([&] { there.set_value(); });
@@ -1032,13 +1126,27 @@ void cluster_node::doubt(const std::string& id, const std::string& node) {
   core_->doubted[id] = known->created;
 }
 
+void cluster_node::locate(const std::string& owner, bool make,
+                          std::function<void(result<std::string>)> then) {
+  core_->locate(owner, make, then);
+}
+
+void cluster_node::ask_object(const std::string& node, std::string question,
+                              std::function<void(result<std::string>)> then) {
+  core_->ask_peer(node, "snapshot", std::move(question), std::move(then));
+}
+
+void cluster_node::claim(const std::string& owner, std::function<void(result<void>)> then) {
+  core_->claim(owner, then);
+}
+
 std::optional<peer> cluster_node::place(const actors::image_wish& image) {
   const auto name = core_->choose(image).value_or(core_->values.self);
   return name == core_->values.self ? std::nullopt : core_->peer_of(name);
 }
 
-bool cluster_node::images_differ() const {
-  return core_->images_differ();
+bool cluster_node::starts_differ() const {
+  return core_->starts_differ();
 }
 
 bool cluster_node::may_serve() const {

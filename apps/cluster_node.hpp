@@ -4,6 +4,7 @@
 #include "actors/image_catalogue.hpp"
 #include "actors/instance_count.hpp"
 #include "actors/node.hpp"
+#include "actors/object_routes.hpp"
 #include "apps/config.hpp"
 #include "http/cluster/routing.hpp"
 #include "http/sandboxes/cluster_control.hpp"
@@ -22,7 +23,9 @@ namespace insula {
 ///
 /// Threads: any, but what waits is not for HTTP's and the actors'.
 /// Owner:   ends after the server and the node's actors, and before the actor system's pool.
-class cluster_node final : public http::cluster::routing, public http::cluster_control {
+class cluster_node final : public http::cluster::routing,
+                           public http::cluster_control,
+                           public actors::object_routes {
 public:
   /// Becomes a member, or goes on as the one that the server before on this state was; waits for
   /// that. `records`: a directory for what the next server has to know. Errors: node_unreachable,
@@ -76,7 +79,15 @@ public:
             std::function<void(result<std::optional<http::cluster::peer>>)> then) override;
   void doubt(const std::string& id, const std::string& node) override;
   std::optional<http::cluster::peer> place(const actors::image_wish& image) override;
-  bool images_differ() const override;
+  bool starts_differ() const override;
+
+  // ---- object_routes
+  void locate(const std::string& owner, bool make,
+              std::function<void(result<std::string>)> then) override;
+  void ask_object(const std::string& node, std::string question,
+                  std::function<void(result<std::string>)> then) override;
+  void claim(const std::string& owner, std::function<void(result<void>)> then) override;
+
   bool may_serve() const override;
   std::string self() const override;
   std::string member(std::string_view certificate_name) const override;

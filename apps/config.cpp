@@ -632,6 +632,7 @@ const std::vector<key>& keys() {
     {"snapshots.acknowledge",
      one_of(FIELD(snapshots.acknowledges_copies), choices<bool>{{"node", false}, {"shared", true}},
             "node or shared")},
+    {"snapshots.cache", size(FIELD(snapshots.cache_bytes), {0, 1024 * TiB})},
 
     {"preview.domain", parsed(FIELD(preview.domain), host_name, "a name such as preview.example")},
     {"preview.public", yes_or_no(FIELD(preview.is_public))},

@@ -196,6 +196,8 @@ struct snapshot_config {
   /// A snapshot of a whole disk is acknowledged when there is a copy of it. Else the copy is made
   /// later.
   bool acknowledges_copies = false;
+  /// In a cluster: so much of snapshots whose objects other nodes have stays on this one's disk.
+  std::uint64_t cache_bytes = 10ull << 30;
 
   bool operator==(const snapshot_config&) const = default;
 };

@@ -5,6 +5,7 @@
 #include "actors/pool_scheduler.hpp"
 #include "actors/record_keys.hpp"
 #include "actors/sandbox_list.hpp"
+#include "actors/snapshots/snapshot_record.hpp"
 #include "apps/cluster_node.hpp"
 #include "apps/find_images.hpp"
 #include "apps/image_room.hpp"
@@ -610,8 +611,10 @@ result<void> run(const config& values, const config_origin& from) {
   options.served_since_ms = system_clock{}.unix_ms();
   options.survivors_until = time.now() + patience_with_survivors;
   const auto instances = options.instances;
-  if (cluster)
+  if (cluster) {
     options.ours = [of = cluster.get()](const std::string& id) { return of->is_here(id); };
+    options.routes = cluster.get();
+  }
   options.image_name = values.image.default_name;
   options.images = catalogue;
   options.supply = &supply;
@@ -625,8 +628,15 @@ result<void> run(const config& values, const config_origin& from) {
   options.buckets = values.buckets;
   options.buckets.allowed_private = values.network.allow_private;
   options.files = snapshots ? &*snapshots : nullptr;
-  if (snapshots)
-    options.copies = std::make_shared<actors::snapshots::disk_copies>(engine, *snapshots);
+  if (snapshots) {
+    actors::snapshots::disk_copies::cache_settings cache{{}, values.snapshots.cache_bytes};
+    if (cluster)
+      cache.owns = [of = cluster.get()](const std::string& id) {
+        return of->is_here(actors::snapshots::owner_of_snapshot(id));
+      };
+    options.copies =
+      std::make_shared<actors::snapshots::disk_copies>(engine, *snapshots, std::move(cache));
+  }
   options.acknowledges_copies = values.snapshots.acknowledges_copies;
   options.keeps_disks = !snapshots && !cluster && engine.keeps_snapshots();
   const bool keeps_files = snapshots || options.keeps_disks;

@@ -87,14 +87,12 @@ part('sign-out').addEventListener('click', ({ target }) =>
 let timer;
 let pages = 1; // So many of each node are shown.
 let newest = 0; // An answer that was overtaken is not shown.
-let in_cluster = false;
 
 /// Looks once. What the node says about a sandbox is told to those who ask for it: of the one with `id`, however far down it is.
 async function look(id) {
   const mine = ++newest;
   const [said, images_here] = await Promise.all([look_everywhere({ pages, id }), node.images()]);
   part('sign-out').hidden = !said.key;
-  in_cluster = Boolean(said.cluster);
   went_well();
   if (mine !== newest) return said;
   list.show(said, {
@@ -309,12 +307,11 @@ function open_snapshots(id) {
     figures: 'snapshot-figures', why: 'snapshot-why', begin: 'snapshot-begin', roll_back: 'snapshot-roll-back', remove: 'snapshot-remove',
   };
   const parts = Object.fromEntries(Object.entries(named).map(([name, where]) => [name, part(where)]));
-  const keeps_none = in_cluster ? 'it is in a cluster' : undefined;
   const act_anew = (button, what) => {
     complain('');
     return act(button, what);
   };
-  snapshots = new SnapshotsView(parts, id, { act: act_anew, confirm: confirm_first, failed: tell_failure, went_well, keeps_none });
+  snapshots = new SnapshotsView(parts, id, { act: act_anew, confirm: confirm_first, failed: tell_failure, went_well });
   part('snapshots-leave').focus();
 }
 

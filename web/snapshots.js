@@ -85,8 +85,8 @@ class SnapshotRow {
 
 class SnapshotsView {
   /// `parts`: where its parts stand. `act`: does what a button is for, and says what went wrong. `confirm`: asks first. `failed`: is told what
-  /// went wrong with a look; `went_well`: that nothing did. `keeps_none`: why this node has no snapshots, where that is known.
-  constructor(parts, id, { act, confirm, failed, went_well, keeps_none }) {
+  /// went wrong with a look; `went_well`: that nothing did.
+  constructor(parts, id, { act, confirm, failed, went_well }) {
     Object.assign(this, { parts, id, confirm, failed, went_well });
     this.perform = act;
     this.pages = 1; // So many of the list are shown.
@@ -108,7 +108,7 @@ class SnapshotsView {
     this.tell('');
     for (const each of [parts.none, parts.refused, parts.making, parts.list, parts.tree, parts.details]) each.hidden = true;
     parts.rows.replaceChildren();
-    keeps_none ? this.keeps_none(keeps_none) : this.look();
+    this.look();
   }
 
   close() {

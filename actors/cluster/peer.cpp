@@ -7,6 +7,7 @@
 #include <caf/all.hpp>
 
 #include <algorithm>
+#include <charconv>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -204,14 +205,17 @@ void look(peer_pointer self, std::uint64_t which) {
   look_later(self);
 }
 
-void answered(peer_pointer self, std::uint64_t number, std::uint8_t code, std::string& text) {
+/// `when`: of a failure, after how many seconds to try again; empty: nothing is known of that.
+void answered(peer_pointer self, std::uint64_t number, std::uint8_t code, const std::string& when,
+              std::string& text) {
   const auto what = take(self, number);
   if (!what)
     return;
   if (code == 0)
-    what->answer(std::move(text));
-  else
-    what->answer(error{known_code(code), std::move(text)});
+    return what->answer(std::move(text));
+  std::uint32_t retry_s = 0;
+  std::from_chars(when.data(), when.data() + when.size(), retry_s);
+  what->answer(error{known_code(code), std::move(text), retry_s});
 }
 
 void fail_all(peer_pointer self) {
@@ -234,7 +238,8 @@ void answer_peer(peer_pointer self, given_answer& given) {
     return tell(self, answer, given.number, 0, {}, std::move(*given.how));
   auto why = given.how.reason();
   why.message.resize(std::min(why.message.size(), longest_sentence));
-  tell(self, answer, given.number, static_cast<std::uint8_t>(why.code), {}, std::move(why.message));
+  tell(self, answer, given.number, static_cast<std::uint8_t>(why.code),
+       why.retry_s > 0 ? std::to_string(why.retry_s) : "", std::move(why.message));
 }
 
 void asked(peer_pointer self, std::uint64_t number, const std::string& what, std::string& text) {
@@ -318,7 +323,7 @@ caf::behavior peer(peer_pointer self, const std::shared_ptr<peer_options>& optio
       else if (word == question)
         asked(self, number, what, text);
       else if (word == answer)
-        answered(self, number, code, text);
+        answered(self, number, code, what, text);
     },
     [self](end_peer_atom) {
       fail_all(self);

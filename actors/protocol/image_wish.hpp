@@ -5,10 +5,11 @@
 
 namespace insula::actors {
 
-/// An image as somebody asks for it.
+/// What a sandbox is to begin with, as somebody asks for it: an image, or the snapshot of a disk.
 struct image_wish {
   std::string text; ///< A name of the catalogue's, or the reference of an image in a registry.
   std::vector<std::string> names = {}; ///< Names that mean the same to a client of one API.
+  std::string snapshot = {};           ///< By its id. Empty: none; else there is no text.
 };
 
 } // namespace insula::actors

@@ -54,6 +54,8 @@ struct snapshot_description {
   std::string no_copy = {};    ///< Why there is none, for good. Empty: one may be made yet.
   bool pending = false;        ///< Nobody sees it before it has a copy.
   std::uint64_t sandboxes = 0; ///< That stand on it. Of one that is asked, not of those in a list.
+  /// Its bytes are on a node that is not there now. Of one that is asked, as far as is known.
+  bool away = false;
 };
 /// Unix time. None: it stays until it is deleted.
 inline std::optional<std::int64_t> expires_ms(const snapshot_description& of) {
@@ -71,7 +73,8 @@ struct define_snapshot {
 struct find_snapshot {
   std::string id;
   request_context context = {};
-  bool hidden = false; ///< One that nobody sees is found, too.
+  bool hidden = false;     ///< One that nobody sees is found, too.
+  bool needs_copy = false; ///< Another node lacks its bytes: it gets a copy, if it has none.
 };
 /// A sandbox is about to stand on it: its bytes stay until they are released.
 struct hold_snapshot {

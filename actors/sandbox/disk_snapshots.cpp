@@ -109,8 +109,8 @@ void disk_snapshots::taking::give(const result<snapshot_description>& outcome) c
 void disk_snapshots::take(const take_snapshot& wanted, const reply<snapshot_description>& to) {
   if (const auto wrong = snapshots::malformed(wanted))
     return to.fail(*wrong);
-  if (options().ours)
-    return to.fail(snapshots::one_node_alone);
+  if (!options().keeps_snapshots())
+    return to.fail(snapshots::no_common_place);
   core_.when_there(
     wanted.context,
     [=, this] {
@@ -263,8 +263,8 @@ void disk_snapshots::drop_unless_defined(const std::string& id) {
 // ---- Back to one
 
 void disk_snapshots::roll_back_to(const roll_back& wanted, const reply<sandbox_description>& to) {
-  if (options().ours)
-    return to.fail(snapshots::one_node_alone);
+  if (!options().keeps_snapshots())
+    return to.fail(snapshots::no_common_place);
   core_.when_there(
     wanted.context,
     [=, this] {

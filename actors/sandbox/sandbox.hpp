@@ -5,6 +5,7 @@
 #include "actors/instance_count.hpp"
 #include "actors/object.hpp"
 #include "actors/object_link.hpp"
+#include "actors/object_routes.hpp"
 #include "actors/owned_object.hpp"
 #include "actors/pool.hpp"
 #include "actors/protocol/interfaces.hpp"
@@ -66,6 +67,8 @@ struct sandbox_options {
   bool allow_sudo = true;  ///< If not, none gets the privileges `sudo`, and none with them starts.
   /// In a cluster: does this node own the id? Any thread, quick. None: it owns all.
   std::function<bool(const std::string& id)> ours = {};
+  /// In a cluster: where the other nodes' objects are. Null: there are no others.
+  object_routes* routes = nullptr;
   /// Whose lists a sandbox is in. None: there are no groups.
   group_rule groups = {};
   /// What people read of a sandbox. None: nothing.
@@ -91,6 +94,9 @@ struct sandbox_options {
   /// For what commands say that wait, of all sandboxes together.
   std::shared_ptr<byte_budget> waiting_bytes =
     std::make_shared<byte_budget>(limits::waiting_node_bytes);
+
+  /// Snapshots of disks: in a cluster any node has to come by the bytes.
+  bool keeps_snapshots() const { return !ours || copies != nullptr; }
 };
 
 /// The object of one id: made on first use, it starts its sandbox when something needs it, keeps

@@ -453,6 +453,8 @@ void startup::make() {
                        listener());
   }
   spec.disk_from = with_.disk.base();
+  if (options().copies && !spec.disk_from.empty())
+    options().copies->note_use(spec.disk_from);
   options().figures->cold_start();
   options().engine->create(std::move(spec), listener());
 }
@@ -552,6 +554,24 @@ void startup::end_failed(error why) {
   fall_asleep(why);
 }
 
+/// None: there is a copy.
+std::optional<error> startup::cannot_be_brought(const snapshot_description& found) const {
+  if (options().copies && !found.copy.empty())
+    return std::nullopt;
+  if (options().routes == nullptr || found.state == snapshot_state::failed)
+    return error{errc::launch_failed, "what snapshot " + found.id + " had is lost"};
+  if (!found.no_copy.empty())
+    return error{errc::launch_failed,
+                 "snapshot " + found.id +
+                   " is on another node alone, and has no copy: " + found.no_copy};
+  if (found.away)
+    return error{errc::store_failed,
+                 "what snapshot " + found.id +
+                   " had is on a node that is not there, and has no copy",
+                 limits::brought_again_s};
+  return snapshots::copy_comes_later(found.id);
+}
+
 /// The engine lacks what this start begins with. A copy may be there, and then it is tried once
 /// more.
 void startup::bring_disk() {
@@ -559,20 +579,20 @@ void startup::bring_disk() {
   brought_disk_ = with_.disk.base();
   disk_wanted_ = std::make_shared<actors::work_token>();
   core_.ask_snapshot(
-    find_snapshot{with_.disk.base(), watch_.whose, true},
+    find_snapshot{with_.disk.base(), watch_.whose, true, options().routes != nullptr},
     reply<snapshot_description>::function{
       [this, start = core_.start()](const result<snapshot_description>& found) {
         if (start != core_.start() || !awaits_disk_)
           return;
         if (!found)
           return on_disk(start, found.reason());
-        if (found->copy.empty() || !options().copies)
-          return on_disk(start,
-                         error{errc::launch_failed, "what snapshot " + found->id + " had is lost"});
+        if (const auto why = cannot_be_brought(*found))
+          return on_disk(start, *why);
         log::info("snapshot.brings", {{"id", found->id}, {"sandbox", core_.id()}});
         options().copies->bring(
           {found->id, core_.image_handle(), found->copy,
-           snapshots::brought_disk_bytes(found->bytes, limits_of(core_).disk_bytes), disk_wanted_},
+           snapshots::brought_disk_bytes(found->bytes, limits_of(core_).disk_bytes), disk_wanted_,
+           found->bytes},
           [this, start, post = core_.post()](const result<void>& back) {
             post([=, this] { on_disk(start, back); });
           });

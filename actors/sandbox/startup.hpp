@@ -101,6 +101,7 @@ private:
   void on_ready(std::uint64_t start, std::shared_ptr<runtime::sandbox> made);
   void on_failed(std::uint64_t start, error why);
   void end_failed(error why);
+  std::optional<error> cannot_be_brought(const snapshot_description& found) const;
   void bring_disk();
   void on_disk(std::uint64_t start, const result<void>& back);
   void on_survivor_ended(std::uint64_t start);

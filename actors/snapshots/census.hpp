@@ -31,12 +31,12 @@ public:
   /// what happens meanwhile.
   void begin_sweep() {
     const std::lock_guard lock{guard_};
-    sweeps_ = true;
+    ++sweeps_;
   }
   void end_sweep() {
     const std::lock_guard lock{guard_};
-    sweeps_ = false;
-    gone_.clear();
+    if (--sweeps_ == 0)
+      gone_.clear();
   }
   void learn(const std::string& id, counted_as what, std::uint64_t bytes) {
     const std::lock_guard lock{guard_};
@@ -52,7 +52,7 @@ public:
   void remove(const std::string& id) {
     const std::lock_guard lock{guard_};
     leave(id);
-    if (sweeps_)
+    if (sweeps_ > 0)
       gone_.insert(id);
   }
 
@@ -84,7 +84,7 @@ private:
   std::unordered_map<std::string, entry> all_;
   std::unordered_set<std::string> gone_; ///< While a sweep is under way.
   figures sum_;
-  bool sweeps_ = false;
+  unsigned sweeps_ = 0;
 };
 
 } // namespace insula::actors::snapshots

@@ -2,6 +2,7 @@
 
 #include "actors/snapshots/disk_helpers.hpp"
 #include "base/limits.hpp"
+#include "base/log.hpp"
 
 #include <future>
 #include <optional>
@@ -204,7 +205,58 @@ void disk_copies::fetch(const bring_request& what) {
                   });
 }
 
+// ---- What is here of other nodes' snapshots
+
+void disk_copies::note_use(const std::string& id) {
+  const std::lock_guard hold{guard_};
+  if (const auto at = cached_.find(id); at != cached_.end())
+    at->second.used = std::chrono::steady_clock::now();
+}
+
+void disk_copies::note_cached(const std::string& id, std::uint64_t bytes) {
+  if (!cache_.owns)
+    return;
+  std::vector<std::string> unneeded;
+  {
+    const std::lock_guard hold{guard_};
+    cached_[id] = {bytes, std::chrono::steady_clock::now()};
+    unneeded = take_unneeded();
+  }
+  for (const auto& each : unneeded) {
+    log::info("snapshot.uncached", {{"id", each}});
+    engine_.drop_snapshot(each, [](const result<void>&) {});
+  }
+}
+
+/// Those that were used last stay. A sandbox that runs needs its one no more.
+std::vector<std::string> disk_copies::take_unneeded() {
+  std::erase_if(cached_, [this](const auto& each) { return cache_.owns(each.first); });
+  std::vector<std::pair<std::chrono::steady_clock::time_point, std::string>> by_use;
+  for (const auto& [id, each] : cached_)
+    by_use.emplace_back(each.used, id);
+  std::sort(by_use.rbegin(), by_use.rend());
+  std::vector<std::string> unneeded;
+  const auto now = std::chrono::steady_clock::now();
+  std::uint64_t bytes = 0;
+  for (const auto& [used, id] : by_use) {
+    bytes += cached_.at(id).bytes;
+    if (bytes > cache_.bytes && now - used >= cache_.at_least)
+      unneeded.push_back(id);
+  }
+  for (const auto& each : unneeded)
+    cached_.erase(each);
+  return unneeded;
+}
+
 void disk_copies::brought(const std::string& id, const result<void>& back, bool anew) {
+  if (back && anew) {
+    std::uint64_t bytes = 0;
+    {
+      const std::lock_guard hold{guard_};
+      bytes = bringing_.at(id).what.bytes;
+    }
+    note_cached(id, bytes);
+  }
   bringing over;
   bool unwanted = false;
   {

@@ -2,9 +2,11 @@
 
 #include "actors/image_catalogue.hpp"
 #include "actors/workspaces.hpp"
+#include "base/limits.hpp"
 #include "runtime/engine.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -22,9 +24,19 @@ namespace insula::actors::snapshots {
 /// Threads: any. Owner: each job keeps it until the answer; the engine and `files` outlive it.
 class disk_copies : public std::enable_shared_from_this<disk_copies> {
 public:
-  disk_copies(runtime::engine& of, workspaces& files)
+  struct cache_settings {
+    /// Does this node own the snapshot's object? Else its bytes are a copy of what others have.
+    /// None: it owns all.
+    std::function<bool(const std::string& id)> owns = {};
+    std::uint64_t bytes = 0; ///< So much of other nodes' stays on this one's disk.
+    /// After its last use one stays so long all the same: a sandbox may be about to begin with it.
+    std::chrono::seconds at_least = limits::snapshot_cached_at_least;
+  };
+
+  disk_copies(runtime::engine& of, workspaces& files, cache_settings cache)
       : engine_(of)
-      , files_(files) {}
+      , files_(files)
+      , cache_(std::move(cache)) {}
 
   struct keep_request {
     std::string id;           ///< Of the snapshot.
@@ -44,6 +56,7 @@ public:
     snapshot_reference from;
     std::uint64_t disk_bytes = 0; ///< At most so large its disk becomes; 0: there is no limit.
     std::shared_ptr<work_token> token;
+    std::uint64_t bytes = 0; ///< That the snapshot has.
   };
   /// The engine has the snapshot then, as if it had never been without. Several that want the same
   /// one wait for one job, which ends when all of them have cancelled. `then` is called once, on
@@ -53,6 +66,12 @@ public:
 
   /// The snapshot has been deleted: what is on its way is not to stay.
   void abandon(const std::string& id);
+
+  /// A sandbox begins with it here.
+  void note_use(const std::string& id);
+  /// The engine has these bytes, and there is a copy of them: they may go when others need the
+  /// room.
+  void note_cached(const std::string& id, std::uint64_t bytes);
 
   /// As workspaces::forget(), of the copies of a snapshot.
   void forget(const std::string& id, storage::epoch last, const snapshot_reference& newest);
@@ -72,11 +91,19 @@ private:
   void brought(const std::string& id, const result<void>& back, bool anew);
   void dropped(const std::string& id);
   bool is_wanted(const std::string& id);
+  std::vector<std::string> take_unneeded();
+
+  struct cached {
+    std::uint64_t bytes = 0;
+    std::chrono::steady_clock::time_point used;
+  };
 
   runtime::engine& engine_;
   workspaces& files_;
+  const cache_settings cache_;
   std::mutex guard_; ///< For what follows.
   std::map<std::string, bringing> bringing_;
+  std::map<std::string, cached> cached_;
 };
 
 /// For bring_request::disk_bytes: of a snapshot of so many bytes, where a new sandbox may have

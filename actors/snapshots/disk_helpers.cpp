@@ -14,6 +14,23 @@ constexpr std::chrono::minutes turn_patience{1};
 
 } // namespace
 
+shared_image image_under(const image_catalogue& images, const snapshot_description& is) {
+  auto image = images.find(is.image);
+  const auto digest = is.image_source.empty()
+                        ? is.image_digest
+                        : is.image_source.substr(is.image_source.find('@') + 1);
+  if (digest.empty() || (image && image->digest == digest))
+    return image;
+  const auto [name, seen] = images.find_digest(digest);
+  image = seen ? images.find(name) : nullptr;
+  return image && image->digest == digest ? image : nullptr; // Not one that came meanwhile.
+}
+
+error copy_comes_later(const std::string& id) {
+  return {errc::store_failed, "the copy of snapshot " + id + " is not there yet",
+          limits::brought_again_s};
+}
+
 runtime::sandbox_spec helper_spec(const sandbox_image& image, std::uint64_t disk_bytes) {
   runtime::sandbox_spec spec;
   spec.host_name = "disks";

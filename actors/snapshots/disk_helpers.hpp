@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/image_catalogue.hpp"
+#include "actors/protocol/snapshots.hpp"
 #include "runtime/engine.hpp"
 
 #include <chrono>
@@ -9,8 +10,18 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 
 namespace insula::actors::snapshots {
+
+/// What the snapshot lies over. Null: it is not on this node, or was changed since.
+shared_image image_under(const image_catalogue& images, const snapshot_description& is);
+
+inline const error image_gone{
+  errc::image_refused, "what the snapshot lies over is not on this node, or was changed since"};
+
+/// What is told while the only copy of a snapshot's bytes is still made.
+error copy_comes_later(const std::string& id);
 
 /// What such a sandbox is made as, over that image. `disk_bytes`: of its own disk.
 runtime::sandbox_spec helper_spec(const sandbox_image& image, std::uint64_t disk_bytes = 16u << 20);

@@ -62,15 +62,12 @@ using outcome_function = std::function<void(const result<void>&)>;
 /// A disk that cannot be read so often is one that no copy can have.
 constexpr unsigned most_bad_copies = 5;
 
-const error image_gone{errc::image_refused,
-                       "what the snapshot lies over is not on this node, or was changed since"};
-
 class object final : public std::enable_shared_from_this<object> {
 public:
   object(snapshot_pointer self, std::string id, std::shared_ptr<const sandbox_options> options)
       : self_(self)
       , id_(std::move(id))
-      , owner_(object_name{std::string{kind}, id_}.owner())
+      , owner_(owner_of_snapshot(id_))
       , options_(std::move(options))
       , record_(self, options_->keep, kept_in::cluster, owner_) {
     record_.derive({std::string{lines}},
@@ -127,7 +124,9 @@ public:
       [=, this] {
         const auto found = is();
         if (found && found->pending && found->state == snapshot_state::created)
-          return to(comes_later());
+          return to(copy_comes_later(id_));
+        if (found && wanted.needs_copy)
+          need_copy(*found);
         const bool is_seen = found && !found->hidden && !found->pending;
         is_seen || (found && wanted.hidden) ? to(*found) : to(not_found());
       },
@@ -145,7 +144,7 @@ public:
         if (found->sandboxes >= limits::snapshot_sandboxes)
           return to(error{errc::limit_reached, "as many sandboxes stand on this snapshot as may"});
         if (found->pending)
-          return to(comes_later());
+          return to(copy_comes_later(id_));
         if (found->image_changed)
           log::warning("snapshot.image_changed",
                        {{"id", id_},
@@ -193,48 +192,6 @@ public:
           return to(not_found());
         log::info("snapshot.deleted", {{"id", id_}, {"request", wanted.context.id}});
         mark_deleted([=, this] { to(is().value_or(*found)); }, [to](const error& why) { to(why); });
-      },
-      [to](const error& why) { to(why); }, wanted.context);
-  }
-
-  using changes_function = std::function<void(result<snapshot_changes>)>;
-  struct comparison {
-    changes_function to;
-    compare_snapshots wanted;
-    snapshot_description is;
-    std::optional<snapshot_description> older; ///< None: the image.
-    bool brought = false;                      ///< What the engine lacked was asked for.
-  };
-
-  void compare(const compare_snapshots& wanted, changes_function to) {
-    record_.load(
-      [=, this] {
-        const auto found = is();
-        if (!found)
-          return to(not_found());
-        if (options_->disk_helpers == nullptr)
-          return to(error{errc::forbidden, "disks are not compared here"});
-        const auto& older = wanted.older.empty() ? found->parent : wanted.older;
-        if (older.empty())
-          return begin_comparison({to, wanted, *found, std::nullopt});
-        const auto directory = options_->objects->get();
-        if (!directory)
-          return to(error{errc::node_unreachable, "the node ends"});
-        self_->request(directory, caf::infinite, find_snapshot{older, wanted.context})
-          .then(
-            [=, this](const snapshot_description& base) {
-              const bool same_source = base.image_source == found->image_source;
-              if (base.state == snapshot_state::deleted && !same_source) // What is freed has none.
-                return to(error{errc::not_found, "what snapshot " + base.id + " had is gone"});
-              const bool digests_differ = !base.image_digest.empty() &&
-                                          !found->image_digest.empty() &&
-                                          base.image_digest != found->image_digest;
-              if (base.image != found->image || !same_source || digests_differ)
-                return to(
-                  error{errc::invalid_request, "snapshots over different images are not compared"});
-              begin_comparison({to, wanted, *found, base});
-            },
-            [to](const caf::error& why) { to(from_caf(why)); });
       },
       [to](const error& why) { to(why); }, wanted.context);
   }
@@ -310,17 +267,36 @@ public:
           count();
           found = is();
         }
-        if (wants_copy(*found) && !found->pending)
+        away_ = false;
+        if (wants_copy(*found) && !found->pending && !copying_)
           copy(nullptr);
       },
       [kept](const error&) {}, {});
+  }
+
+  /// It is to go on at another node, which finds its bytes in a copy alone.
+  void hand_over(then_function then, otherwise_function otherwise) {
+    record_.load(
+      [=, this] {
+        const auto found = is();
+        const bool is_needed = found && options_->copies && has_bytes(*found) &&
+                               found->copy.empty() && found->no_copy.empty() &&
+                               (found->sandboxes > 0 || found->state == snapshot_state::created);
+        if (!is_needed || away_)
+          return part(then);
+        need_copy(*found);
+        otherwise({errc::limit_reached, "it is being copied"});
+      },
+      otherwise);
   }
 
   /// Nothing of it is to be written any more.
   void part(then_function then) {
     const auto me = weak_from_this();
     stop_copying();
-    comparing_token_->cancel();
+    if (const auto found = is(); found && !found->copy.empty() && options_->copies)
+      options_->copies->note_cached(id_, found->bytes); // By then it is another node's.
+    options_->figures->disks.remove(id_);
     wait_until_settled([=, this] {
       const auto mine = me.lock();
       then();
@@ -352,6 +328,8 @@ public:
 private:
   std::optional<snapshot_description> is() const {
     auto found = describe(id_, record_.entries());
+    if (found)
+      found->away = away_;
     // One from a registry begins with the very image, or not at all.
     if (!found || found->image_digest.empty() || !found->image_source.empty())
       return found;
@@ -364,11 +342,6 @@ private:
     return {why.code == errc::capacity_exceeded ? errc::store_failed : why.code,
             "snapshot " + id_ + " gets no copy: " + why.message, limits::brought_again_s};
   }
-  error comes_later() const {
-    return {errc::store_failed, "the copy of snapshot " + id_ + " is not there yet",
-            limits::brought_again_s};
-  }
-
   void count() {
     const auto found = is();
     const auto what = found ? counted(*found, record_.entries()) : std::nullopt;
@@ -432,10 +405,22 @@ private:
 
   // ---- Copies away from the node
 
+  bool has_bytes(const snapshot_description& is) const {
+    return is.state != snapshot_state::failed && record_.find(freed_key) == nullptr;
+  }
   /// None is there, and one is to be made.
   bool wants_copy(const snapshot_description& is) const {
-    return options_->copies != nullptr && !is.hidden && is.state == snapshot_state::created &&
-           is.copy.empty();
+    const bool is_for_all = !is.hidden && is.state == snapshot_state::created;
+    return options_->copies != nullptr && is.copy.empty() && has_bytes(is) &&
+           (is_for_all || copy_needed_);
+  }
+  /// Another node is to have its bytes, whoever sees it.
+  void need_copy(const snapshot_description& is) {
+    if (!has_bytes(is) || !is.copy.empty() || !is.no_copy.empty())
+      return;
+    copy_needed_ = true;
+    if (!copying_)
+      copy(nullptr);
   }
 
   /// It is deleted if it gets none, and `then` is told that after it.
@@ -479,7 +464,7 @@ private:
         const auto found = is();
         if (!copying_ || !found || !wants_copy(*found))
           return end_copying(found && !found->copy.empty() ? result<void>{} : not_found());
-        const auto image = image_for(*found);
+        const auto image = image_under(*options_->images, *found);
         if (!image)
           return not_copied(image_gone);
         with_copy_of_parent(*found, [=, this](const snapshot_reference& earlier) {
@@ -548,6 +533,7 @@ private:
             failpoint("snapshot.copied");
             log::info("snapshot.copied", {{"id", id_}});
             count();
+            away_ = false;
             if (copying_ && copying_->alone) // There is an earlier one.
               options_->copies->forget(id_, epoch_, kept);
             end_copying({});
@@ -561,7 +547,8 @@ private:
     if (!copying_)
       return;
     log::warning("snapshot.not_copied", {{"id", id_}, {"reason", why.message}});
-    if (copying_->then)
+    away_ = why.code == errc::not_found; // The engine's word: a node that has them says so.
+    if (copying_->then || away_)
       return end_copying(why);
     // As it is, it gets none. The next server tries again.
     const bool is_bad = why.code == errc::io_failed && ++copying_->bad >= most_bad_copies;
@@ -575,75 +562,6 @@ private:
                           if (copying_ && copying_->token == token)
                             try_to_copy();
                         }});
-  }
-
-  // ---- Comparison
-
-  /// Null: it is not on this node, or was changed since.
-  shared_image image_for(const snapshot_description& is) const {
-    auto image = options_->images->find(is.image);
-    const auto digest = is.image_source.empty()
-                          ? is.image_digest
-                          : is.image_source.substr(is.image_source.find('@') + 1);
-    return digest.empty() || (image && image->digest == digest) ? image : image_of(digest);
-  }
-
-  shared_image image_of(const std::string& digest) const {
-    const auto [name, seen] = options_->images->find_digest(digest);
-    auto image = seen ? options_->images->find(name) : nullptr;
-    return image && image->digest == digest ? image : nullptr; // Not one that came meanwhile.
-  }
-
-  void begin_comparison(comparison asked) {
-    const auto number = ++last_comparison_;
-    comparing_.emplace(number, std::move(asked));
-    look(number);
-  }
-
-  void look(std::uint64_t number) {
-    const auto& asked = comparing_.at(number);
-    auto image = image_for(asked.is);
-    if (!image)
-      return answer_comparison(number, image_gone);
-    options_->disk_helpers->compare(
-      std::move(image),
-      {id_, asked.older ? asked.older->id : std::string{}, asked.wanted.after, asked.wanted.limit},
-      [this, number, post = post()](const result<disk_changes>& found) {
-        post([=, this] { on_compared(number, found); });
-      });
-  }
-
-  void on_compared(std::uint64_t number, const result<disk_changes>& found) {
-    auto& asked = comparing_.at(number);
-    const bool lacks_bytes = !found && found.reason().code == errc::not_found;
-    if (lacks_bytes && options_->copies && !std::exchange(asked.brought, true))
-      return bring(number, {asked.is, asked.older.value_or(asked.is)});
-    if (!found)
-      return answer_comparison(number, found.reason());
-    answer_comparison(number, snapshot_changes{asked.older ? asked.older->id : "", *found});
-  }
-
-  /// Back to the node, one after the other; then they are compared again.
-  void bring(std::uint64_t number, std::vector<snapshot_description> disks) {
-    if (disks.empty())
-      return look(number);
-    const auto next = std::move(disks.back());
-    disks.pop_back();
-    auto image = image_for(next);
-    if (!image)
-      return answer_comparison(number, image_gone);
-    if (next.copy.empty())
-      return bring(number, std::move(disks));
-    options_->copies->bring(
-      {next.id, std::move(image), next.copy,
-       brought_disk_bytes(next.bytes, options_->limits.disk_bytes), comparing_token_},
-      [=, this, post = post()](const result<void>& back) {
-        post([=, this] { back ? bring(number, disks) : answer_comparison(number, back.reason()); });
-      });
-  }
-
-  void answer_comparison(std::uint64_t number, result<snapshot_changes> answer) {
-    comparing_.extract(number).mapped().to(std::move(answer));
   }
 
   // ---- Deletion
@@ -669,9 +587,9 @@ private:
     when_freed_.push_back(std::move(then));
     if (when_freed_.size() > 1)
       return;
-    comparing_token_->cancel();
     if (options_->copies)
       options_->copies->abandon(id_);
+    stop_copying();
     options_->engine->drop_snapshot(id_, [this, post = post()](const result<void>& dropped) {
       post([this, dropped] { on_dropped(dropped); });
     });
@@ -693,9 +611,12 @@ private:
     failpoint("snapshot.dropped");
     log::info("snapshot.freed", {{"id", id_}});
     options_->figures->disks.remove(id_);
-    if (found->hidden || found->pending)
-      return destroy(tell, [tell](const error&) { tell(); });
     const bool has_copy = !found->copy.empty() && options_->copies;
+    if (found->hidden || found->pending) {
+      if (has_copy)
+        options_->copies->forget(id_, epoch_, {});
+      return destroy(tell, [tell](const error&) { tell(); });
+    }
     record_.set_alarm(limits::deleted_snapshots_kept, changes_when_freed(record_.entries()));
     record_.when_durable(
       [=, this] {
@@ -809,10 +730,6 @@ private:
   storage::epoch epoch_ = 0;
   std::vector<std::pair<then_function, otherwise_function>> waiting_; ///< For the lease.
   std::vector<then_function> when_freed_;
-  /// A page on its way is in here: what the engine calls back with is let go of on other threads.
-  std::map<std::uint64_t, comparison> comparing_;
-  const std::shared_ptr<work_token> comparing_token_ = std::make_shared<work_token>();
-  std::uint64_t last_comparison_ = 0;
   struct copying {
     outcome_function then; ///< None: it is tried again until there is a copy.
     std::shared_ptr<work_token> token;
@@ -824,6 +741,8 @@ private:
   std::optional<copying> copying_;
   std::size_t busy_ = 0;
   bool leaves_ = false;
+  bool copy_needed_ = false; ///< By another node, though nobody sees it.
+  bool away_ = false;        ///< The engine does not have its bytes, and there is no copy.
   std::uint64_t asked_ = 0;
 };
 
@@ -869,11 +788,16 @@ snapshot_impl::behavior_type snapshot(snapshot_pointer self, std::string id,
     serve(self, &object::hold),
     serve(self, &object::release),
     serve(self, &object::remove),
-    serve(self, &object::compare),
     serve(self, &object::attend),
     [](adopt_atom) {},
     [part](evict_atom) { return part(); },
-    [part](hand_over_atom) { return part(); },
+    [self](hand_over_atom) -> caf::result<caf::ok_atom> {
+      auto promise = self->make_response_promise<caf::ok_atom>();
+      self->state.it->hand_over(
+        [promise]() mutable { promise.deliver(caf::ok_atom::value); },
+        [promise](const error& why) mutable { promise.deliver(to_caf(why)); });
+      return promise;
+    },
     [](keep_files_atom) { return caf::ok_atom::value; },
     [](keep_used_files_atom) { return caf::ok_atom::value; },
     [self](lost_atom) { self->state.it->lose(); },

@@ -20,9 +20,7 @@ using snapshot_actor = caf::typed_actor<
   caf::replies_to<release_snapshot>::with<caf::ok_atom>,
   // Durable when answered; its bytes are gone then, unless a sandbox stands on them. Errors:
   // not_found (it was deleted before, too).
-  caf::replies_to<delete_snapshot>::with<snapshot_description>,
-  // Of one that is hidden, too. Errors: as of the directory.
-  caf::replies_to<compare_snapshots>::with<snapshot_changes>>;
+  caf::replies_to<delete_snapshot>::with<snapshot_description>>;
 
 using lost_atom = caf::atom_constant<caf::atom("lost")>;
 using found_atom = caf::atom_constant<caf::atom("found")>;

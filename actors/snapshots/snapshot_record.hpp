@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/owned_object.hpp"
 #include "actors/protocol/snapshots.hpp"
 #include "actors/record_keys.hpp"
 #include "actors/snapshots/census.hpp"
@@ -18,9 +19,15 @@ namespace insula::actors::snapshots {
 /// The kind of these objects: see object_name.
 inline constexpr std::string_view kind = "snapshot";
 
-/// What a node of a cluster says of all of them.
-inline const error one_node_alone{errc::forbidden, "snapshots of disks are kept by a node that is "
-                                                   "in no cluster"};
+/// The name of a snapshot's object, as stores and leases know it.
+inline std::string owner_of_snapshot(std::string_view id) {
+  return object_name{std::string{kind}, std::string{id}}.owner();
+}
+
+/// What a node of a cluster without such a place says of all of them.
+inline const error no_common_place{errc::forbidden,
+                                   "snapshots of disks need a place that all nodes of the cluster "
+                                   "reach: snapshots.endpoint or snapshots.directory"};
 
 /// With it there is such a snapshot. No sandbox's record has it.
 inline constexpr const char* taken_key = "taken_ms";

@@ -3,11 +3,14 @@
 #include "actors/protocol/errors.hpp"
 #include "actors/snapshots/snapshot.hpp"
 #include "actors/snapshots/snapshot_record.hpp"
+#include "base/limits.hpp"
 #include "base/log.hpp"
 
 #include <caf/all.hpp>
 
 #include <algorithm>
+#include <chrono>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -18,6 +21,8 @@ namespace insula::actors::snapshots {
 namespace {
 
 using listed_atom = caf::atom_constant<caf::atom("listed")>;
+using claimed_atom = caf::atom_constant<caf::atom("claimed")>;
+using again_atom = caf::atom_constant<caf::atom("again")>;
 using names = std::set<std::string, std::less<>>;
 
 struct sweep_state {
@@ -25,39 +30,99 @@ struct sweep_state {
   std::shared_ptr<const sandbox_options> options;
   node_directory_actor directory;
   names found;
+  std::size_t unread = 0; ///< Records that have not been answered, in a cluster.
+  bool over = false;
+  std::map<std::string, std::chrono::seconds> claims; ///< With the pause before the next try.
 
-  ~sweep_state() {
-    if (!options)
+  void end() {
+    if (!options || std::exchange(over, true))
       return;
     options->objects->end_sweep();
     options->figures->disks.end_sweep();
   }
+  ~sweep_state() { end(); }
 };
 using sweep_pointer = caf::stateful_actor<sweep_state>*;
 
-/// One that was taken meanwhile gets its record later.
-void drop_unless_recorded(sweep_pointer self, const std::string& id) {
-  const auto owner = object_name{std::string{kind}, id}.owner();
-  self
-    ->request(self->state.options->keep->cluster, caf::infinite, read_owner_atom::value, owner,
-              std::string{}, request_context{})
+void tell(caf::event_based_actor* self, const node_directory_actor& directory,
+          const std::string& id, bool is_there) {
+  self->request(directory, caf::infinite, reach_atom::value, object_name{std::string{kind}, id})
     .then(
-      [options = self->state.options, engine = self->state.options->engine,
-       id](const std::vector<storage::entry>& record) {
-        record_entries entries;
-        for (const auto& each : record)
-          entries.emplace(each.key, each.value);
-        if (const auto is = describe(id, entries); is && !entries.contains(freed_key)) {
-          if (const auto what = counted(*is, entries))
-            options->figures->disks.learn(id, *what, is->bytes);
-          return;
-        }
-        if (options->objects->is_new_snapshot(id))
-          return;
-        log::info("snapshot.swept", {{"id", id}});
-        engine->drop_snapshot(id, [](const result<void>&) {});
+      [is_there](const owned_object_actor& of) {
+        const auto it = caf::actor_cast<snapshot_object_actor>(of);
+        is_there ? caf::anon_send(it, found_atom::value) : caf::anon_send(it, lost_atom::value);
       },
-      [](const caf::error&) {}); // The next start tries again.
+      [](const caf::error&) {});
+}
+
+// ---- In a cluster
+
+void claim(sweep_pointer self, const std::string& id) {
+  self->state.options->routes->claim(
+    owner_of_snapshot(id),
+    [me = caf::actor_cast<caf::actor_addr>(self), id](const result<void>& ours) {
+      if (!ours)
+        log::warning("snapshot.not_claimed", {{"id", id}, {"reason", ours.reason().message}});
+      if (const auto target = caf::actor_cast<caf::actor>(me))
+        caf::anon_send(target, claimed_atom::value, id, static_cast<bool>(ours));
+    });
+}
+
+/// The node that has the object may be away, or not yet linked to this one.
+void claimed(sweep_pointer self, const std::string& id, bool ours) {
+  auto& pause = self->state.claims[id];
+  if (ours) {
+    self->state.claims.erase(id);
+    return tell(self, self->state.directory, id, true);
+  }
+  self->delayed_send(self, pause, again_atom::value, id);
+  pause = std::min(2 * pause, limits::snapshot_longest_retry);
+}
+
+/// The bytes are here, so the object is to be here as well, unless another node can have them from
+/// a copy.
+void claim_unless_copied(sweep_pointer self, const snapshot_description& is) {
+  if (!is.copy.empty())
+    return self->state.options->copies->note_cached(is.id, is.bytes);
+  if (is.state == snapshot_state::deleted && is.sandboxes == 0)
+    return;
+  self->state.claims[is.id] = std::chrono::seconds{1};
+  claim(self, is.id);
+}
+
+/// One that was taken meanwhile gets its record later.
+void judge(sweep_pointer self, const std::string& id, const std::vector<storage::entry>& record) {
+  const auto& options = self->state.options;
+  record_entries entries;
+  for (const auto& each : record)
+    entries.emplace(each.key, each.value);
+  if (const auto is = describe(id, entries); is && !entries.contains(freed_key)) {
+    if (options->routes != nullptr)
+      return claim_unless_copied(self, *is);
+    if (const auto what = counted(*is, entries))
+      options->figures->disks.learn(id, *what, is->bytes);
+    return;
+  }
+  if (options->objects->is_new_snapshot(id))
+    return;
+  log::info("snapshot.swept", {{"id", id}});
+  options->engine->drop_snapshot(id, [](const result<void>&) {});
+}
+
+void drop_unless_recorded(sweep_pointer self, const std::string& id) {
+  const auto one_less = [self] {
+    if (--self->state.unread == 0 && self->state.options->routes != nullptr)
+      self->state.end();
+  };
+  self
+    ->request(self->state.options->keep->cluster, caf::infinite, read_owner_atom::value,
+              owner_of_snapshot(id), std::string{}, request_context{})
+    .then(
+      [self, id, one_less](const std::vector<storage::entry>& record) {
+        judge(self, id, record);
+        one_less();
+      },
+      [one_less](const caf::error&) { one_less(); }); // The next start tries again.
 }
 
 void tell_records(sweep_pointer self, const std::string& after) {
@@ -80,16 +145,7 @@ void tell_records(sweep_pointer self, const std::string& after) {
           const bool wants_copy = is_there && !has_copy && self->state.options->copies != nullptr;
           if (is_known && !wants_copy)
             continue;
-          self
-            ->request(self->state.directory, caf::infinite, reach_atom::value,
-                      object_name{std::string{kind}, each.id})
-            .then(
-              [is_there](const owned_object_actor& of) {
-                const auto it = caf::actor_cast<snapshot_object_actor>(of);
-                is_there ? caf::anon_send(it, found_atom::value)
-                         : caf::anon_send(it, lost_atom::value);
-              },
-              [](const caf::error&) {});
+          tell(self, self->state.directory, each.id, is_there);
         }
         if (!page.next.empty())
           tell_records(self, page.next);
@@ -113,12 +169,19 @@ caf::behavior sweeper(sweep_pointer self, std::shared_ptr<const sandbox_options>
     });
   return {
     [self](listed_atom, std::vector<std::string>& all) {
-      self->unbecome(); // It ends once all that it asks for is answered.
+      const bool is_alone = self->state.options->routes == nullptr;
+      if (is_alone)
+        self->unbecome(); // It ends once all that it asks for is answered.
+      self->state.unread = all.size();
       for (const auto& each : all)
         drop_unless_recorded(self, each);
+      if (!is_alone) // What is not here may be at other nodes.
+        return all.empty() ? self->state.end() : void();
       self->state.found = {all.begin(), all.end()};
       tell_records(self, {});
     },
+    [self](claimed_atom, const std::string& id, bool ours) { claimed(self, id, ours); },
+    [self](again_atom, const std::string& id) { claim(self, id); },
   };
 }
 

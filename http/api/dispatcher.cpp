@@ -17,6 +17,7 @@ namespace {
 constexpr std::string_view persistent_field = "Insula-Persistent";
 constexpr std::string_view privileges_field = "Insula-Privileges";
 constexpr std::string_view image_field = "Insula-Image";
+constexpr std::string_view snapshot_field = "Insula-Snapshot";
 constexpr std::size_t longest_image = 512;
 constexpr std::string_view not_for_key = "The API key does not open this.";
 
@@ -42,6 +43,7 @@ std::optional<concern> concern_of(const route& row, const matched_request& what)
   else
     return std::nullopt;
   about.image.text = what.head().field(image_field);
+  about.image.snapshot = what.head().field(snapshot_field);
   about.in_body = row.in_body;
   about.id_in_body = row.id_in_body;
   about.no_length = row.no_length;

@@ -223,7 +223,8 @@ void add_routes_of_sandbox(std::vector<route>& table, const shared_services& wit
       .body_schema = "TakeSnapshotRequest",
       .answers = {{"200", "It is durable.", "application/json", "Snapshot"},
                   {"400", "", "", "InvalidRequest"},
-                  {"403", "The node is in a cluster.", "application/json", "ErrorResponse"},
+                  {"403", "The node is in a cluster that has no place for snapshots.",
+                   "application/json", "ErrorResponse"},
                   {"404", "There is no such sandbox.", "application/json", "ErrorResponse"},
                   {"409", "Its run is over.", "application/json", "ErrorResponse"},
                   {"413", "The body is too large.", "application/json", "ErrorResponse"},
@@ -304,7 +305,7 @@ void add_snapshot_routes(std::vector<route>& table, const shared_services& with)
      0,
      [with](const matched_request& what) { return answered_by(list_of(with, what, [](auto&) {})); },
      {.id = "listSnapshots",
-      .summary = "All snapshots of the node, the newest first.",
+      .summary = "All snapshots of the node, or of its cluster, the newest first.",
       .parameters = {limit_parameter, cursor_parameter},
       .answers = {{"200", "A page of them.", "application/json", "SnapshotPage"},
                   {"400", "", "", "InvalidRequest"}}}});

@@ -120,7 +120,7 @@ std::optional<admission> gateway::admit(const request_head& head, concern about,
 bool gateway::has_to_peek(const request_head& head, const concern& about) const {
   const auto length = head.content_length.value_or(0);
   return about.in_body != nullptr && !head.chunked && length > 0 &&
-         length <= limits::routed_body_bytes && (about.id_in_body || by_->way().images_differ());
+         length <= limits::routed_body_bytes && (about.id_in_body || by_->way().starts_differ());
 }
 
 namespace {

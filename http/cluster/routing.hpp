@@ -43,9 +43,9 @@ public:
 
   /// Where a new sandbox that has no id yet is best made; none: here. `image`: as above.
   virtual std::optional<peer> place(const actors::image_wish& image) = 0;
-  /// Some node has an image that another one has not, as far as is known: what is to start from it
-  /// is better placed once its image is known. Quick.
-  virtual bool images_differ() const = 0;
+  /// Some node has an image, or a snapshot, that another one has not, as far as is known: what is
+  /// to start from it is better placed once that is known. Quick.
+  virtual bool starts_differ() const = 0;
 
   /// This node is a member in good standing.
   virtual bool may_serve() const = 0;

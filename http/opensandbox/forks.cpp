@@ -43,10 +43,6 @@ response accepted(const fork_operation& is) {
   return answer;
 }
 
-response no_fork(const std::string& id) {
-  return refused({404, "FORK::NOT_FOUND", "Fork " + id + " not found."});
-}
-
 response conflict() {
   return refused(
     {409, "FORK::IDEMPOTENCY_CONFLICT", "the Idempotency-Key has been used for another request"});
@@ -312,9 +308,6 @@ void fork(const shared_services& with, const std::shared_ptr<fork_table>& forks,
   fork_body wanted;
   if (const auto wrong = read_fork_body(body, wanted))
     return to->respond(refused(*wrong));
-  if (with->cluster != nullptr)
-    return to->respond(refused({501, "FORK::UNSUPPORTED_RUNTIME",
-                                "snapshots of disks are kept by a node that is in no cluster"}));
   fork_operation is;
   const auto& key = what.idempotency_key;
   is.id = key ? keyed_id(with->secret, "opensandbox fork\n" + to->context().key + '\n' + *key)
@@ -340,7 +333,7 @@ void get(const shared_services& with, const std::shared_ptr<fork_table>& forks,
     return under_way->cleanup_pending ? delete_left(with, forks, *under_way, to->context(), tell)
                                       : tell();
   }
-  if (!sandbox_id::parse(id) || with->cluster != nullptr)
+  if (!sandbox_id::parse(id))
     return to->respond(no_fork(id));
   question{*with, id, redefine_sandbox{}, to}
     .within(look_patience,
@@ -358,6 +351,10 @@ void get(const shared_services& with, const std::shared_ptr<fork_table>& forks,
 }
 
 } // namespace
+
+response no_fork(const std::string& id) {
+  return refused({404, "FORK::NOT_FOUND", "Fork " + id + " not found."});
+}
 
 void add_fork_routes(const add_lifecycle_route& add, const std::shared_ptr<fork_table>& forks) {
   constexpr std::string_view failure = "OpenSandboxError";

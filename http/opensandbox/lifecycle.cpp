@@ -172,10 +172,10 @@ std::vector<std::string> names_of_image(const std::string& uri) {
   return names;
 }
 
-told_by_body image_in_body(std::string_view body) {
-  auto uri = image_of_create_body(body);
-  auto names = names_of_image(uri);
-  return {{}, {std::move(uri), std::move(names)}};
+told_by_body start_in_body(std::string_view body) {
+  auto told = start_of_create_body(body);
+  auto names = names_of_image(told.image);
+  return {{}, {std::move(told.image), std::move(names), std::move(told.snapshot)}};
 }
 
 response no_such_image(const std::string& uri, const error& refusal) {
@@ -584,7 +584,7 @@ std::vector<route> lifecycle_routes(const shared_services& with,
                    {"500", "It could not be started; there is no such image.", json_type, failure},
                    {"504", "It was not ready in time.", json_type, failure}}});
   table.back().about = [](const matched_request&) { return std::string{}; };
-  table.back().in_body = &image_in_body;
+  table.back().in_body = &start_in_body;
   add(
     verb::get, "/sandboxes", none, list,
     {.id = "listOpenSandboxes",
@@ -635,6 +635,9 @@ std::vector<route> lifecycle_routes(const shared_services& with,
        .answers = {{"200", "The address.", json_type, "OpenSandboxEndpoint"}, bad, malformed}});
   add_snapshot_routes(add);
   add_fork_routes(add, forks);
+  // The last of them tells of a fork, which goes by the id of its sandbox.
+  table.back().about = [](const matched_request& asked) { return asked["fid"]; };
+  table.back().unknown = [](const request_path& asked) { return no_fork(asked["fid"]); };
   add(verb::post, "/metrics/events", none,
       [](const shared_services&, const lifecycle_call&, const std::string&, const reply& to) {
         to->respond({204, {}});

@@ -40,6 +40,7 @@ using lifecycle_handler = std::function<void(const shared_services&, const lifec
 using add_lifecycle_route =
   std::function<void(verb, std::string_view path, body_use, lifecycle_handler, operation)>;
 
+response no_fork(const std::string& id);
 void add_snapshot_routes(const add_lifecycle_route& add);
 void add_fork_routes(const add_lifecycle_route& add, const std::shared_ptr<fork_table>& forks);
 

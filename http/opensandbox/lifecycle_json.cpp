@@ -281,13 +281,16 @@ std::string write_notes(const sandbox_notes& notes) {
   return out.str();
 }
 
-std::string image_of_create_body(std::string_view body) {
+told_start start_of_create_body(std::string_view body) {
   json::document document;
   if (!parse_object(body, document))
     return {};
+  const auto text = [](const json::value* of) {
+    return of != nullptr && of->IsString() ? string_of(*of) : std::string{};
+  };
   const auto* image = find(document, "image");
-  const auto* uri = image != nullptr && image->IsObject() ? find(*image, "uri") : nullptr;
-  return uri != nullptr && uri->IsString() ? string_of(*uri) : std::string{};
+  return {image != nullptr && image->IsObject() ? text(find(*image, "uri")) : std::string{},
+          text(find(document, "snapshotId"))};
 }
 
 std::optional<refusal> read_create_body(std::string_view body, create_body& into) {

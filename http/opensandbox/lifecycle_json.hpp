@@ -82,8 +82,13 @@ std::string write_fork(const fork_operation& is);
 /// That of a sandbox which is there. None: it is no fork.
 std::optional<fork_operation> fork_of(const std::string& id, const sandbox_description& is);
 
-/// Of a body that may be malformed. Empty: it names none.
-std::string image_of_create_body(std::string_view body);
+/// What a new sandbox is to begin with. Empty: that is not named.
+struct told_start {
+  std::string image;
+  std::string snapshot;
+};
+/// Of a body that may be malformed.
+told_start start_of_create_body(std::string_view body);
 
 /// Body of PATCH …/metadata, applied. None: it is good.
 std::optional<refusal> patch_metadata(std::string_view text,

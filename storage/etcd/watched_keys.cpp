@@ -155,6 +155,12 @@ std::optional<key_value> watched_keys::find(const std::string& key) const {
   return at == table_->keys.end() ? std::nullopt : std::optional{at->second};
 }
 
+bool watched_keys::has_any(const std::string& prefix) const {
+  const std::lock_guard lock{table_->mutex};
+  const auto at = table_->keys.lower_bound(prefix);
+  return at != table_->keys.end() && at->first.starts_with(prefix);
+}
+
 std::map<std::string, key_value> watched_keys::all() const {
   const std::lock_guard lock{table_->mutex};
   return table_->keys;

@@ -31,6 +31,8 @@ public:
   std::optional<key_value> find(const std::string& key) const;
   std::map<std::string, key_value> all() const;
   std::size_t size() const;
+  /// There is a key that begins so.
+  bool has_any(const std::string& prefix) const;
   /// It has been read at least once.
   bool ready() const;
 

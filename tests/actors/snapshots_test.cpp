@@ -460,7 +460,8 @@ struct node_with_copies : node_with_snapshots {
   fake_workspaces files;
 
   node_with_copies() {
-    options->copies = std::make_shared<snapshots::disk_copies>(engine, files);
+    options->copies = std::make_shared<snapshots::disk_copies>(
+      engine, files, snapshots::disk_copies::cache_settings{});
     options->disk_helpers = std::make_shared<snapshots::disk_helpers>(engine);
   }
   pending<snapshot_description> start(const char* id) {

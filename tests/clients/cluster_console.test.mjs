@@ -112,11 +112,14 @@ describe('the console of a cluster', () => {
     await row_of(other).waitFor({ state: 'detached' });
   });
 
-  test('that nodes of a cluster keep no snapshots is said, in place of buttons', limit, async () => {
+  test('a snapshot is taken at the node of its sandbox, and told of here', limit, async () => {
     await page.getByRole('button', { name: `Snapshots of ${id}` }).click();
-    await page.getByText('This node keeps no snapshots: it is in a cluster.').waitFor();
-    assert.deepEqual(await page.locator('#snapshots-view button:visible').evaluateAll((all) => all.map((each) => each.id)), ['snapshots-leave']);
-    assert.equal((await call('POST', `/v1/sandbox/${id}/snapshot`)).status, 403); // So it is.
+    await page.locator('#snapshot-name').fill('from here');
+    await page.locator('#take').click();
+    await page.locator('#snapshot-rows').getByText('from here').waitFor();
+    const all = await (await call('GET', `/v1/sandbox/${id}/snapshots`)).json();
+    assert.deepEqual(all.snapshots.map((each) => each.name), ['from here']);
+    assert.equal((await call('DELETE', `/v1/snapshot/${all.snapshots[0].id}`)).status, 204);
     await page.getByRole('button', { name: 'Sandboxes' }).click();
     await row_of(id).waitFor();
   });

@@ -3,7 +3,7 @@
 A sandbox has a counter file, to which each append adds one line of its own; and a register, which is its network policy.
 Its incarnation is a word that is only in its memory: the same word, the same processes and files. Contents may be lost
 with their node, and a new incarnation begins then; a persistent sandbox has its files again, as of some moment before,
-which is no further back than KEPT_SECONDS.
+which is no further back than KEPT_SECONDS. A snapshot of its disk has the counter file as it was, for whatever begins with it.
 """
 
 import threading
@@ -47,6 +47,7 @@ class History:
         self.told = set()  # What has been said once is not said again.
         self.register, self.open_writes, self.writes = 0, set(), 0
         self.losses = self.rolled_back = self.repeated = 0
+        self.snapshots = {}  # Those that are there: what is known of each.
 
     def fail(self, what, text):
         if what not in self.told:
@@ -113,6 +114,30 @@ class History:
             if where in self.ended and self.ended[where] - self.times[number] > KEPT_SECONDS:
                 self.fail(("not kept", number), f"append {number}, acknowledged {self.ended[where] - self.times[number]:.0f} s "
                           f"before incarnation {where} was heard of last, is in no snapshot")
+
+    # ---- Snapshots of its disk
+
+    def before_snapshot(self):
+        """What the file has to have in a snapshot that is taken from now on, unless this incarnation is lost meanwhile."""
+        return self.incarnation, {(number, where) for number, where in self.acknowledged.items() if where == self.incarnation}
+
+    def took_snapshot(self, snapshot, before):
+        """It was acknowledged, and the sandbox has been looked at since."""
+        incarnation, lines = before
+        self.snapshots[snapshot] = {"least": lines if incarnation == self.incarnation else set(), "lines": None}
+
+    def check_snapshot(self, snapshot, lines):
+        """The file in a sandbox that has just begun with it."""
+        known = self.snapshots[snapshot]
+        for number, _ in lines:
+            if number not in self.sent:
+                self.fail(("invented", snapshot, number), f"append {number} in snapshot {snapshot} was never asked for")
+        lacking = known["least"] - set(lines)
+        if lacking:
+            self.fail(("not in it", snapshot), f"snapshot {snapshot} lacks {sorted(lacking)}, acknowledged before it was taken")
+        if known["lines"] is not None and known["lines"] != lines:
+            self.fail(("other", snapshot), f"snapshot {snapshot} has other lines than the first time")
+        known["lines"] = lines
 
     # ---- The register
 

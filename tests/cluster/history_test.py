@@ -41,6 +41,37 @@ class Rules(unittest.TestCase):
         history.check("a", [(1, "a"), (2, "a"), (3, "a"), (4, "a")])
         self.good()
 
+    def test_a_snapshot_has_what_was_acknowledged_before_it(self):
+        history = self.history()
+        self.appended(history, 1, 2)
+        before = history.before_snapshot()
+        self.appended(history, 3)
+        history.took_snapshot("s", before)
+        history.check_snapshot("s", [(1, "a"), (2, "a")])
+        history.check_snapshot("s", [(1, "a"), (2, "a")])
+        self.good()
+        history.took_snapshot("t", history.before_snapshot())
+        history.check_snapshot("t", [(1, "a"), (3, "a")])
+        self.bad("lacks [(2, 'a')]")
+
+    def test_a_snapshot_reads_the_same_each_time(self):
+        history = self.history()
+        self.appended(history, 1)
+        history.took_snapshot("s", history.before_snapshot())
+        self.appended(history, 2)
+        history.check_snapshot("s", [(1, "a")])
+        history.check_snapshot("s", [(1, "a"), (2, "a")])
+        self.bad("other lines")
+
+    def test_a_snapshot_of_a_later_incarnation_need_not_have_what_was_before(self):
+        history = self.history()
+        self.appended(history, 1)
+        before = history.before_snapshot()
+        self.appended(history, 2, incarnation="b")
+        history.took_snapshot("s", before)
+        history.check_snapshot("s", [])
+        self.good()
+
     def test_an_acknowledged_append_is_there(self):
         history = self.history()
         self.appended(history, 1, 2)

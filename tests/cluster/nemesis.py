@@ -39,6 +39,8 @@ rm $f
 read -r i < /dev/shm/incarnation
 """
 APPEND = BEGIN + 'echo "$1 $i" >> log\necho "$i"\n'
+SHOW = "cat log 2>/dev/null || true\n"  # In a sandbox that begins with a snapshot.
+KEPT_SNAPSHOTS = 2  # Of each sandbox; older ones are deleted.
 READ = BEGIN + 'echo "$i"\ncat log 2>/dev/null || true\n'
 
 
@@ -115,7 +117,8 @@ class Client(threading.Thread):
     def run(self):
         while not self.run_.ending.is_set():
             history = self.random.choice(self.histories)
-            operation = self.random.choices((self.append, self.check, self.write, self.read), (6, 2, 1, 1))[0]
+            operation = self.random.choices((self.append, self.check, self.write, self.read, self.snapshot, self.begin),
+                                            (12, 4, 2, 2, *((1, 1) if self.run_.clustered else (0, 0))))[0]
             try:
                 operation(history)
             except Exception as why:  # Else the thread ends, and nobody looks any more.
@@ -179,6 +182,44 @@ class Client(threading.Thread):
         incarnation, *lines = out.splitlines()
         history.check(incarnation, [(int(number), where) for number, _, where in (line.partition(" ") for line in lines)])
         return True
+
+    def ask(self, history, operation, method, path, headers, good=200):
+        """The JSON of an answer that is as it should be, or None. What makes something has a key, and is asked for again."""
+        def attempt(machine):
+            answer = machine.request(method, path, headers=headers, timeout=4 * ATTEMPT_SECONDS)
+            if answer.status != good and (method, answer.status) != ("DELETE", 404):  # An earlier attempt has done it.
+                raise Refused(f"{answer.status} {answer.body.decode(errors='replace')[:200]}")
+            return json.loads(answer.body or b"true")
+
+        return self.carry(history, operation, True, attempt)
+
+    def snapshot(self, history):
+        before = history.before_snapshot()
+        key = {"Idempotency-Key": f"snapshot-{self.random.randbytes(8).hex()}"}
+        taken = self.ask(history, "snapshot", "POST", f"/v1/sandbox/{history.name}/snapshot", {**self.headers(history), **key})
+        if taken is None or not self.check(history):
+            return
+        history.took_snapshot(taken["id"], before)
+        for old in list(history.snapshots)[:-KEPT_SNAPSHOTS]:
+            del history.snapshots[old]
+            self.ask(history, "delete", "DELETE", f"/v1/snapshot/{old}", {}, good=204)
+
+    def begin(self, history):
+        """A sandbox with one of the snapshots, looked at and deleted."""
+        if history.snapshots:
+            self.look_into(history, self.random.choice(list(history.snapshots)))
+
+    def look_into(self, history, snapshot):
+        key = {"Idempotency-Key": f"begin-{self.random.randbytes(8).hex()}", "Insula-Snapshot": snapshot}
+        made = self.ask(history, "begin", "POST", "/v1/sandbox", key)
+        if made is None:
+            return False
+        out = self.carry(history, "look", True, lambda machine: run_command(machine, made["id"], SHOW, (), {}))
+        if out is not None:
+            lines = [line.partition(" ") for line in out.splitlines()]
+            history.check_snapshot(snapshot, [(int(number), where) for number, _, where in lines])
+        self.ask(history, "delete", "DELETE", f"/v1/sandbox/{made['id']}", {}, good=204)
+        return out is not None
 
     def write(self, history):
         value = history.next_write()
@@ -423,6 +464,9 @@ class Run:
                 self.verdict.violation(f"{each.name} has had no answer for {2 * OPERATION_SECONDS} s")
                 continue
             for history in each.histories:
+                for snapshot in list(history.snapshots):
+                    if not each.look_into(history, snapshot):
+                        self.verdict.violation(f"nothing begins with snapshot {snapshot} of {history.name} in the end")
                 if not each.check(history):
                     self.verdict.violation(f"{history.name} cannot be read in the end")
                 if not each.read(history):
@@ -434,7 +478,7 @@ class Run:
             self.verdict.violation("no process of a sandbox was ever seen: the sampler is blind")
         if self.clustered and self.directory.answers == 0:
             self.verdict.violation("no node ever answered GET /v1/cluster")
-        for operation in ("append", "check", "write", "read"):
+        for operation in ("append", "check", "write", "read", *(("snapshot", "begin", "look") if self.clustered else ())):
             if self.figures.counts[operation, "acknowledged"] == 0:
                 self.verdict.violation(f"no {operation} was ever acknowledged")
 
@@ -462,7 +506,10 @@ class Run:
                   "| | acknowledged | refused | without an answer |", "| --- | --- | --- | --- |"]
         for operation, text in (("append", "appends to a counter file, with idempotency keys or a single attempt"),
                                 ("check", "reads of the whole file"), ("write", "writes of the register, one attempt"),
-                                ("read", "reads of the register")):
+                                ("read", "reads of the register"),
+                                ("snapshot", "snapshots of the whole disk, with idempotency keys"),
+                                ("begin", "sandboxes that begin with one, with idempotency keys"),
+                                ("look", "reads of the file in these"), ("delete", "deletions of snapshots and of these")):
             lines.append(f"| {text} | " + " | ".join(
                 str(counts[operation, each]) for each in ("acknowledged", "refused", "unknown")) + " |")
         lines += ["", f"- Incarnations lost with their nodes: {sum(each.losses for each in histories)}. Appends that persistent "
@@ -490,6 +537,8 @@ class Run:
                   "- An append that was acknowledged is in the file, once and in order, for as long as the incarnation lives in "
                   "which it was done; one without an answer is there once or not at all. An incarnation is a word in the sandbox's "
                   "memory.",
+                  "- A snapshot that was acknowledged has what was acknowledged before it, and all that begins with it reads the same, "
+                  "whatever becomes of the nodes.",
                   "- An incarnation ends only where a fault may have cost its owner the lease, or where the owner is another "
                   "than before; and once another one has answered, it never answers again.",
                   "- The register, which is the sandbox's network policy, reads as it was last acknowledged, whatever became of "
@@ -522,7 +571,7 @@ def main():
     # A disk that is full is a small one in memory. In there the disks of sandboxes would be one more file.
     all_ = Machines(options.insula, clustered=not (options.alone or options.mistake), small_disks="256m", logs=options.logs,
                     settings={"runtime": {"slots": 1000, "disk": {"backend": "tmpfs"}},
-                              "snapshots": {"interval": f"{SNAPSHOT_SECONDS}s"}},
+                              "snapshots": {"interval": f"{SNAPSHOT_SECONDS}s", "acknowledge": "shared"}},
                     extra=content_of(options.extra) if options.extra else "",
                     etcd_disks=not options.faults or "etcd disk hangs" in options.faults)
     with ends_on_signals(), all_ as machines:

@@ -1,5 +1,6 @@
-// What etcd answers, and what is found in the place that nodes share: manifests of snapshots, and
-// names.
+// What etcd answers, what is found in the place that nodes share (manifests of snapshots, and
+// names), and what nodes say to each other of snapshots.
+#include "actors/snapshots/questions.hpp"
 #include "base/base64.hpp"
 #include "storage/etcd/gateway_json.hpp"
 #include "storage/snapshots/manifest.hpp"
@@ -38,6 +39,18 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   }
   if (const auto read = snapshots::reference::read(text))
     must(read->text() == text, "a reference comes back");
+  if (const auto read = insula::actors::snapshots::read_description(text)) {
+    const auto again =
+      insula::actors::snapshots::read_description(insula::actors::snapshots::text_of(*read));
+    must(again && again->id == read->id && again->copy == read->copy &&
+           again->labels.size() == read->labels.size() && again->sandboxes == read->sandboxes,
+         "a snapshot that is told of comes back");
+  }
+  if (const auto read = insula::actors::snapshots::read_question(text)) {
+    const auto again =
+      insula::actors::snapshots::read_question(insula::actors::snapshots::text_of(*read));
+    must(again && again->index() == read->index(), "a question comes back");
+  }
   static_cast<void>(snapshots::key_of("space", text));
   static_cast<void>(snapshots::piece_of("space", text));
   return 0;

@@ -96,7 +96,7 @@ public:
     const std::lock_guard hold{all_->mutex};
     return place_.empty() ? std::nullopt : std::optional{all_->members.at(place_)};
   }
-  bool images_differ() const override { return images_differ_; }
+  bool starts_differ() const override { return starts_differ_; }
   bool may_serve() const override { return may_serve_; }
   std::string self() const override { return self_; }
   std::string member(std::string_view name) const override {
@@ -121,7 +121,7 @@ public:
   void be_member(bool is) { may_serve_ = is; }
   /// What is asked from now on waits, in `waiting`.
   void hold() { held_ = true; }
-  void have_other_images() { images_differ_ = true; }
+  void have_other_images() { starts_differ_ = true; }
 
   events<std::string> asked;
   events<std::string> doubts;
@@ -152,7 +152,7 @@ private:
   std::atomic<bool> sure_ = true;
   std::atomic<bool> may_serve_ = true;
   std::atomic<bool> held_ = false;
-  std::atomic<bool> images_differ_ = false;
+  std::atomic<bool> starts_differ_ = false;
 };
 
 /// A server, its fakes, and its routing.
