@@ -1,5 +1,6 @@
 #include "actors/directory.hpp"
 
+#include "actors/owed.hpp"
 #include "actors/protocol/errors.hpp"
 #include "actors/sandbox_groups.hpp"
 #include "actors/sandbox_list.hpp"
@@ -40,7 +41,7 @@ namespace insula::actors {
 
 namespace {
 
-using find_promise = caf::typed_response_promise<sandbox_actor>;
+using find_promise = owed<sandbox_actor>;
 
 struct waiting_find {
   find_promise reply;
@@ -69,7 +70,7 @@ struct activation {
 
 /// A page that waits for the answers of its sandboxes.
 struct waiting_page {
-  caf::typed_response_promise<activation_page> reply;
+  owed<activation_page> reply;
   std::vector<std::uint64_t> numbers; ///< Of the activations, in order.
   std::uint64_t next = 0;
   std::set<std::uint64_t> lacks; ///< Those of them that have not answered.
@@ -79,6 +80,7 @@ struct directory_state {
   static inline const char* name = "directory";
   std::shared_ptr<const sandbox_options> options;
   object_kinds kinds;
+  owed_answers answers;
   std::unordered_map<std::string, activation> live; ///< By the name as an owner.
   std::map<caf::actor_addr, object_name> names;     ///< Of the live ones: whose end it is.
   std::uint64_t activations = 0;                    ///< Counts them.
@@ -86,16 +88,9 @@ struct directory_state {
   std::uint64_t page = 0;                                         ///< Counts the pages.
   std::map<std::uint64_t, waiting_page> pages;                    ///< Those that wait, by number.
   std::size_t disowning = 0;                                      ///< So many have not ended yet,
-  std::vector<caf::typed_response_promise<caf::ok_atom>> want_disowned; ///< for which these wait.
+  std::vector<owed<caf::ok_atom>> want_disowned;                  ///< for which these wait.
 
-  /// CAF destroys the state before it runs what was attached to the actor: this is where an end can
-  /// be told.
   ~directory_state() {
-    const auto why = to_caf({errc::sandbox_not_running, "the node is going down"});
-    for (auto& [number, each] : pages)
-      each.reply.deliver(why);
-    for (auto& each : want_disowned)
-      each.deliver(why);
     for (auto& [id, each] : live)
       caf::anon_send_exit(each.actor, caf::exit_reason::user_shutdown);
   }
@@ -162,9 +157,8 @@ void find(directory_pointer self, const sandbox_id& id, waiting_find asked, bool
           });
 }
 
-void remove(directory_pointer self, const sandbox_id& id,
-            caf::typed_response_promise<caf::ok_atom> reply, const request_context& context,
-            bool again = false) {
+void remove(directory_pointer self, const sandbox_id& id, owed<caf::ok_atom> reply,
+            const request_context& context, bool again = false) {
   auto& mine = activate(self, name_of(id));
   mine.deleting = true;
   self->request(mine.sandbox, caf::infinite, delete_atom::value, context)
@@ -182,8 +176,8 @@ void remove(directory_pointer self, const sandbox_id& id,
       });
 }
 
-void ring(directory_pointer self, const object_name& name, alarm_due due,
-          caf::typed_response_promise<caf::ok_atom> reply, bool again = false) {
+void ring(directory_pointer self, const object_name& name, alarm_due due, owed<caf::ok_atom> reply,
+          bool again = false) {
   auto& mine = activate(self, name);
   if (mine.deleting)
     return static_cast<void>(
@@ -204,7 +198,7 @@ template <class Answer>
 using told_function = std::function<void(result<Answer>)>;
 
 template <class Answer>
-told_function<Answer> answer_to(caf::typed_response_promise<Answer> reply) {
+told_function<Answer> answer_to(owed<Answer> reply) {
   return [reply](result<Answer> told) mutable {
     if (told)
       reply.deliver(std::move(*told));
@@ -288,9 +282,10 @@ auto of_snapshot(directory_pointer self, std::string Message::*id) {
       return to_caf(snapshots::no_common_place);
     if (!sandbox_id::parse(asked.*id))
       return to_caf({errc::not_found, "Snapshot " + asked.*id + " not found."});
-    auto reply = self->make_response_promise<Answer>();
+    auto promise = self->make_response_promise<Answer>();
+    const auto reply = self->state.answers.owe(promise);
     send_on(self, asked, asked.*id, answer_to(reply));
-    return reply;
+    return promise;
   };
 }
 
@@ -321,7 +316,7 @@ void answer_peer(directory_pointer self, const std::string& question,
 }
 
 void list_page(directory_pointer self, const list_snapshots& wanted, const snapshots::listed& range,
-               caf::typed_response_promise<snapshot_page> reply) {
+               owed<snapshot_page> reply) {
   self
     ->request(self->state.options->keep->finder, caf::infinite,
               scan_marks{range.mark, range.after, wanted.limit})
@@ -352,7 +347,7 @@ void forget(directory_pointer self, const object_name& name, const caf::actor_ad
 
 /// What an earlier server has left, and no activation could take over, ends as well: should this
 /// node be a member again, it might run beside its successor at another one.
-void disown_survivors(directory_pointer self, caf::typed_response_promise<caf::ok_atom> reply) {
+void disown_survivors(directory_pointer self, owed<caf::ok_atom> reply) {
   auto& st = self->state;
   for (const auto& name : st.options->engine->survivors()) {
     log::warning("directory.survivor_ended", {{"id", name}});
@@ -369,7 +364,7 @@ void disown_survivors(directory_pointer self, caf::typed_response_promise<caf::o
 }
 
 /// All activations there are now; later ones are somebody's who has owned their ids since.
-void evict_all(directory_pointer self, caf::typed_response_promise<caf::ok_atom> reply) {
+void evict_all(directory_pointer self, owed<caf::ok_atom> reply) {
   const auto left = std::make_shared<std::size_t>(self->state.live.size());
   if (*left == 0)
     return disown_survivors(self, std::move(reply));
@@ -387,8 +382,7 @@ void evict_all(directory_pointer self, caf::typed_response_promise<caf::ok_atom>
   }
 }
 
-void hand_over(directory_pointer self, const std::string& owner,
-               caf::typed_response_promise<caf::ok_atom> reply) {
+void hand_over(directory_pointer self, const std::string& owner, owed<caf::ok_atom> reply) {
   const auto name = known_object(self, owner);
   const bool lives = self->state.live.contains(owner);
   // A sandbox without an activation gets one: it may run, because it could not be adopted, and then
@@ -465,7 +459,7 @@ void ask_for_status(directory_pointer self, const std::string& id, activation& w
 }
 
 void list_page(directory_pointer self, const list_activations& wanted,
-               caf::typed_response_promise<activation_page> reply) {
+               owed<activation_page> reply) {
   auto& st = self->state;
   waiting_page page{std::move(reply)};
   auto at = wanted.after == 0 ? st.by_number.begin() : st.by_number.upper_bound(wanted.after);
@@ -493,7 +487,7 @@ void note(std::string_view event, const sandbox_id& id, const request_context& c
 // ---- All that there are
 
 void list_page(directory_pointer self, const list_sandboxes& wanted, storage::mark_position after,
-               caf::typed_response_promise<sandbox_page> reply) {
+               owed<sandbox_page> reply) {
   const std::string mark{sandbox_list};
   const auto finder = self->state.options->keep->finder;
   const auto failed = [reply](caf::error& why) mutable { reply.deliver(std::move(why)); };
@@ -518,7 +512,7 @@ void list_page(directory_pointer self, const list_sandboxes& wanted, storage::ma
 
 /// First the marks of the page, then the lines that they stand for.
 void list_page(directory_pointer self, const list_group& wanted, const marked_range& range,
-               caf::typed_response_promise<group_page> reply) {
+               owed<group_page> reply) {
   const auto finder = self->state.options->keep->finder;
   const auto failed = [reply](caf::error& why) mutable { reply.deliver(std::move(why)); };
   const auto read = [=](const storage::mark_page& marks) {
@@ -561,8 +555,8 @@ std::optional<error> check_limit(std::uint32_t limit) {
 /// Connections that are open go on being served: what was used after its snapshot, while others had
 /// theirs, gets another one.
 template <class Which>
-void keep_all_files(directory_pointer self, caf::typed_response_promise<std::uint64_t> reply,
-                    Which which, unsigned more_rounds) {
+void keep_all_files(directory_pointer self, owed<std::uint64_t> reply, Which which,
+                    unsigned more_rounds) {
   struct counted {
     std::size_t left;
     std::uint64_t failed = 0;
@@ -611,9 +605,10 @@ directory_impl::behavior_type directory(directory_pointer self,
         return to_caf(snapshots::no_common_place);
       if (!sandbox_id::parse(asked.is.id))
         return to_caf({errc::invalid_request, "the id of the snapshot is malformed"});
-      auto reply = self->make_response_promise<snapshot_description>();
+      auto promise = self->make_response_promise<snapshot_description>();
+      const auto reply = self->state.answers.owe(promise);
       send_on(self, asked, asked.is.id, answer_to(reply));
-      return reply;
+      return promise;
     },
     of_snapshot(self, &find_snapshot::id),
     of_snapshot(self, &hold_snapshot::id),
@@ -624,9 +619,10 @@ directory_impl::behavior_type directory(directory_pointer self,
                             asked);
     },
     [self](const peer_question& asked) -> caf::result<std::string> {
-      auto reply = self->make_response_promise<std::string>();
+      auto promise = self->make_response_promise<std::string>();
+      const auto reply = self->state.answers.owe(promise);
       answer_peer(self, asked.text, answer_to(reply));
-      return reply;
+      return promise;
     },
     [](const posted& what) { what.next(); },
     [self](const list_snapshots& wanted) -> caf::result<snapshot_page> {
@@ -635,39 +631,43 @@ directory_impl::behavior_type directory(directory_pointer self,
       const auto range = snapshots::range_of(wanted);
       if (!range)
         return to_caf(range.reason());
-      auto reply = self->make_response_promise<snapshot_page>();
+      auto promise = self->make_response_promise<snapshot_page>();
+      const auto reply = self->state.answers.owe(promise);
       list_page(self, wanted, *range, reply);
-      return reply;
+      return promise;
     },
     [self](find_atom, const std::string& text,
            request_context& context) -> caf::result<sandbox_actor> {
       const auto id = sandbox_id::parse(text);
       if (!id)
         return to_caf({errc::invalid_request, "malformed sandbox id"});
-      auto reply = self->make_response_promise<sandbox_actor>();
+      auto promise = self->make_response_promise<sandbox_actor>();
+      const auto reply = self->state.answers.owe(promise);
       note("directory.find", *id, context);
       find(self, *id, {reply, std::move(context)});
-      return reply;
+      return promise;
     },
     [self](reach_atom, const std::string& text,
            request_context& context) -> caf::result<sandbox_actor> {
       const auto id = sandbox_id::parse(text);
       if (!id)
         return to_caf({errc::invalid_request, "malformed sandbox id"});
-      auto reply = self->make_response_promise<sandbox_actor>();
+      auto promise = self->make_response_promise<sandbox_actor>();
+      const auto reply = self->state.answers.owe(promise);
       note("directory.reach", *id, context);
       find(self, *id, {reply, std::move(context), false});
-      return reply;
+      return promise;
     },
     [self](delete_atom, const std::string& text,
            const request_context& context) -> caf::result<caf::ok_atom> {
       const auto id = sandbox_id::parse(text);
       if (!id)
         return to_caf({errc::invalid_request, "malformed sandbox id"});
-      auto reply = self->make_response_promise<caf::ok_atom>();
+      auto promise = self->make_response_promise<caf::ok_atom>();
+      const auto reply = self->state.answers.owe(promise);
       note("directory.delete", *id, context);
       remove(self, *id, reply, context);
-      return reply;
+      return promise;
     },
     [self](reach_atom, const object_name& asked) -> caf::result<owned_object_actor> {
       const auto name = known_object(self, asked.owner());
@@ -682,9 +682,10 @@ directory_impl::behavior_type directory(directory_pointer self,
       const auto name = known_object(self, due.whose.owner);
       if (!name)
         return to_caf({errc::invalid_request, "the object's kind or id is not valid"});
-      auto reply = self->make_response_promise<caf::ok_atom>();
+      auto promise = self->make_response_promise<caf::ok_atom>();
+      const auto reply = self->state.answers.owe(promise);
       ring(self, *name, std::move(due), reply);
-      return reply;
+      return promise;
     },
     [self](adopt_atom, const std::string& name) {
       if (const auto id = sandbox_id::parse(name))
@@ -693,38 +694,43 @@ directory_impl::behavior_type directory(directory_pointer self,
         self->state.options->engine->disown(name, [] {});
     },
     [self](evict_atom) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
+      auto promise = self->make_response_promise<caf::ok_atom>();
+      const auto reply = self->state.answers.owe(promise);
       evict_all(self, reply);
-      return reply;
+      return promise;
     },
     [self](evict_atom, const std::string& owner) -> caf::result<caf::ok_atom> {
       const auto at = self->state.live.find(owner);
       if (at == self->state.live.end())
         return caf::ok_atom::value;
-      auto reply = self->make_response_promise<caf::ok_atom>();
+      auto promise = self->make_response_promise<caf::ok_atom>();
+      const auto reply = self->state.answers.owe(promise);
       const auto over = answer_to(reply);
       self->request(at->second.actor, caf::infinite, evict_atom::value)
         .then([over](caf::ok_atom) { over(caf::ok_atom::value); },
               [over](const caf::error&) { over(caf::ok_atom::value); }); // It has ended by itself.
-      return reply;
+      return promise;
     },
     [self](hand_over_atom, const std::string& id) -> caf::result<caf::ok_atom> {
-      auto reply = self->make_response_promise<caf::ok_atom>();
+      auto promise = self->make_response_promise<caf::ok_atom>();
+      const auto reply = self->state.answers.owe(promise);
       hand_over(self, id, reply);
-      return reply;
+      return promise;
     },
     [self](keep_files_atom) -> caf::result<std::uint64_t> {
-      auto reply = self->make_response_promise<std::uint64_t>();
+      auto promise = self->make_response_promise<std::uint64_t>();
+      const auto reply = self->state.answers.owe(promise);
       constexpr unsigned more_rounds = 2;
       keep_all_files(self, reply, keep_files_atom::value, more_rounds);
-      return reply;
+      return promise;
     },
     [self](const list_activations& wanted) -> caf::result<activation_page> {
       if (auto wrong = check_limit(wanted.limit))
         return to_caf(*wrong);
-      auto reply = self->make_response_promise<activation_page>();
+      auto promise = self->make_response_promise<activation_page>();
+      const auto reply = self->state.answers.owe(promise);
       list_page(self, wanted, reply);
-      return reply;
+      return promise;
     },
     [self](const list_sandboxes& wanted) -> caf::result<sandbox_page> {
       if (auto wrong = check_limit(wanted.limit))
@@ -732,9 +738,10 @@ directory_impl::behavior_type directory(directory_pointer self,
       auto after = position_of(wanted.after);
       if (!after)
         return to_caf(after.reason());
-      auto reply = self->make_response_promise<sandbox_page>();
+      auto promise = self->make_response_promise<sandbox_page>();
+      const auto reply = self->state.answers.owe(promise);
       list_page(self, wanted, std::move(*after), reply);
-      return reply;
+      return promise;
     },
     [self](const list_group& wanted) -> caf::result<group_page> {
       if (auto wrong = check_limit(wanted.limit))
@@ -742,9 +749,10 @@ directory_impl::behavior_type directory(directory_pointer self,
       const auto range = range_of(wanted);
       if (!range)
         return to_caf(range.reason());
-      auto reply = self->make_response_promise<group_page>();
+      auto promise = self->make_response_promise<group_page>();
+      const auto reply = self->state.answers.owe(promise);
       list_page(self, wanted, *range, reply);
-      return reply;
+      return promise;
     },
     [self](disowned_atom) {
       auto& st = self->state;

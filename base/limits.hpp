@@ -469,9 +469,9 @@ inline constexpr std::size_t whole_disks_waiting = 1'024;
 inline constexpr std::size_t snapshots_brought_at_once = 64;
 inline constexpr std::chrono::seconds brought_patience{20};
 inline constexpr std::uint32_t brought_again_s = 3;
-/// One that another node has as well stays so long after its last use, whatever else needs its room.
+/// One that another node has as well stays so long after its last use, whatever else needs room.
 inline constexpr std::chrono::seconds snapshot_cached_at_least{60};
-/// The node that has its object answers so soon, or counts as away. Deleting one waits for its bytes.
+/// The node that has its object answers so soon, or is away. Deleting one waits for its bytes.
 inline constexpr std::chrono::seconds snapshot_question_patience{25};
 
 /// How long a sandbox or a service may say nothing, and how often what is at work looks whether

@@ -1,6 +1,7 @@
 #include "actors/snapshots/comparison.hpp"
 
 #include "actors/object_link.hpp"
+#include "actors/owed.hpp"
 #include "actors/protocol/errors.hpp"
 #include "actors/snapshots/copies.hpp"
 #include "actors/snapshots/disk_helpers.hpp"
@@ -37,6 +38,7 @@ using comparison_impl = comparison_actor::extend<caf::reacts_to<step>>;
 class comparison;
 struct comparison_state {
   static inline const char* name = "comparison";
+  owed_answers answers;
   std::shared_ptr<comparison> it;
 };
 using comparison_pointer = comparison_impl::stateful_pointer<comparison_state>;
@@ -44,7 +46,7 @@ using comparison_pointer = comparison_impl::stateful_pointer<comparison_state>;
 class comparison {
 public:
   comparison(comparison_pointer self, std::shared_ptr<const sandbox_options> options,
-             compare_snapshots wanted, caf::typed_response_promise<snapshot_changes> to)
+             compare_snapshots wanted, owed<snapshot_changes> to)
       : self_(self)
       , options_(std::move(options))
       , wanted_(std::move(wanted))
@@ -54,6 +56,8 @@ public:
   ~comparison() { token_->cancel(); }
 
   void begin() {
+    if (const auto directory = options_->objects->get()) // It ends with the node.
+      self_->link_to(directory);
     if (options_->disk_helpers == nullptr)
       return fail({errc::forbidden, "disks are not compared here"});
     ask({wanted_.id, wanted_.context, true}, [this](const snapshot_description& found) {
@@ -150,17 +154,22 @@ private:
 
   void end(snapshot_changes found) {
     to_.deliver(std::move(found));
-    self_->quit();
+    leave();
   }
   void fail(const error& why) {
     to_.deliver(to_caf(why));
+    leave();
+  }
+  void leave() {
+    if (const auto directory = options_->objects->get())
+      self_->unlink_from(directory);
     self_->quit();
   }
 
   const comparison_pointer self_;
   const std::shared_ptr<const sandbox_options> options_;
   const compare_snapshots wanted_;
-  caf::typed_response_promise<snapshot_changes> to_;
+  const owed<snapshot_changes> to_;
   snapshot_description is_;
   std::optional<snapshot_description> older_; ///< None: the image.
   std::vector<snapshot_description> lacking_; ///< That may have to be brought.
@@ -173,7 +182,8 @@ comparison_impl::behavior_type compare(comparison_pointer self,
   return {
     [self, options](const compare_snapshots& asked) -> caf::result<snapshot_changes> {
       auto promise = self->make_response_promise<snapshot_changes>();
-      self->state.it = std::make_shared<comparison>(self, options, asked, promise);
+      self->state.it =
+        std::make_shared<comparison>(self, options, asked, self->state.answers.owe(promise));
       self->state.it->begin();
       return promise;
     },

@@ -44,21 +44,15 @@ struct route_group {
   bool of_node = false; ///< As route::main_key_alone.
 };
 
-constexpr route_group groups[] = {{"Sandboxes", add_sandbox_routes},
-                                  {"Commands", add_exec_routes},
-                                  {"Commands", add_exec_input_route, true},
-                                  {"Files", add_file_routes},
-                                  {"Archives", add_archive_routes},
-                                  {"Sessions", add_session_routes},
-                                  {"Snapshots", add_snapshot_routes, true},
-                                  {"Snapshots", add_diff_routes, true},
-                                  {"Terminals", add_terminal_routes},
-                                  {"Buckets", add_mount_routes},
-                                  {"Network", add_network_routes, true},
-                                  {"Previews", add_preview_routes, true},
-                                  {"Images", add_image_routes, true, true},
-                                  {"Pool", add_pool_routes, false, true},
-                                  {"Cluster", add_cluster_routes, true, true}};
+constexpr route_group groups[] = {
+  {"Sandboxes", add_sandbox_routes},          {"Commands", add_exec_routes},
+  {"Commands", add_exec_input_route, true},   {"Files", add_file_routes},
+  {"Archives", add_archive_routes},           {"Sessions", add_session_routes},
+  {"Snapshots", add_snapshot_routes, true},   {"Snapshots", add_diff_routes, true},
+  {"Terminals", add_terminal_routes},         {"Buckets", add_mount_routes},
+  {"Network", add_network_routes, true},      {"Previews", add_preview_routes, true},
+  {"Images", add_image_routes, true, true},   {"Pool", add_pool_routes, false, true},
+  {"Cluster", add_cluster_routes, true, true}};
 
 const parameter sandbox_parameter{"id",
                                   "path",

@@ -307,3 +307,28 @@ TEST_CASE("a cluster without a place for copies takes no snapshots of disks",
   CHECK(node.sys.ask<snapshot_description>(directory, find_snapshot{"x"}).reason().code ==
         errc::forbidden);
 }
+
+TEST_CASE("what is asked of a directory is answered when it ends", "[actors][snapshots]") {
+  node_of_cluster node;
+  const auto first = node.take("abc");
+  node.store.hold_reads = true;
+  node.routes.ours.insert("snapshot:other");
+  const auto found = node.find({"other"});
+  const auto asked = node.ask_as_peer(hold_snapshot{"other", "box"});
+  const auto compared =
+    node.sys.ask<snapshot_changes>(node.directory, compare_snapshots{"other", first.id});
+  const auto listed = node.sys.ask<sandbox_actor>(node.directory, find_atom::value,
+                                                  std::string{"def"}, request_context{});
+  CHECK(found.open());
+  CHECK(asked.open());
+  CHECK(compared.open());
+  CHECK(listed.open());
+  caf::anon_send_exit(node.directory, caf::exit_reason::user_shutdown);
+  node.sys.run();
+  CHECK(found.reason().code == errc::sandbox_not_running);
+  CHECK_FALSE(asked.open());
+  CHECK_FALSE(compared.open());
+  CHECK_FALSE(listed.open());
+  node.store.let_go();
+  node.sys.run();
+}
