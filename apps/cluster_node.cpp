@@ -352,8 +352,10 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     const std::lock_guard lock{mutex};
     if (!std::exchange(has_joined, true)) {
       resumed = again;
-    } else if (node != nullptr) {
-      node->sweep_snapshots(); // What it had may have gone on elsewhere meanwhile.
+    } else if (node != nullptr && pool != nullptr) {
+      with_node([](actors::node& it) {
+        it.sweep_snapshots(); // What it had may have gone on elsewhere meanwhile.
+      });
     }
     next_orphans = {};
     woken.notify_one();
@@ -373,20 +375,27 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
       evict_all(std::move(gone));
   }
 
-  /// Not on the client's thread, which outlives the actor system: whoever spawns an actor keeps a
-  /// hold of it. With the lock.
-  void evict_all(std::function<void()> gone) {
-    boost::asio::post(pool->next(), [self = shared_from_this(), gone = std::move(gone)] {
+  /// Not on the client's thread, which outlives the actor system: a thread that spawns an actor
+  /// keeps the system from ending. With the lock.
+  void with_node(std::function<void(actors::node&)> what) {
+    boost::asio::post(pool->next(), [self = shared_from_this(), what = std::move(what)] {
       const std::lock_guard held{self->mutex};
       if (self->node != nullptr)
-        self->node->evict_all([self, gone](const result<void>&) {
-          {
-            const std::lock_guard lock{self->mutex};
-            if (self->forgotten) // This server ends meanwhile.
-              return;
-          }
-          gone();
-        });
+        what(*self->node);
+    });
+  }
+
+  /// With the lock.
+  void evict_all(std::function<void()> gone) {
+    with_node([self = shared_from_this(), gone = std::move(gone)](actors::node& it) {
+      it.evict_all([self, gone](const result<void>&) {
+        {
+          const std::lock_guard lock{self->mutex};
+          if (self->forgotten) // This server ends meanwhile.
+            return;
+        }
+        gone();
+      });
     });
   }
 

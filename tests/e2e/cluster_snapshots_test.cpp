@@ -27,7 +27,7 @@ bool is_shared(const node& it, const std::string& snapshot) {
 
 /// One with a copy, of a sandbox with these files.
 std::string take_copied(const node& it, const std::string& box) {
-  const auto made = take(it, box);
+  auto made = take(it, box);
   REQUIRE(eventually([&] { return is_shared(it, made); }));
   return made;
 }
