@@ -289,17 +289,8 @@ auto of_snapshot(directory_pointer self, std::string Message::*id) {
   };
 }
 
-/// What another node asks of one that lives here.
-void answer_peer(directory_pointer self, const std::string& question,
+void answer_here(directory_pointer self, const snapshots::question& asked, const std::string& id,
                  const told_function<std::string>& then) {
-  const auto asked = snapshots::read_question(question);
-  if (!asked || !self->state.kinds.contains(snapshots::kind))
-    return then(error{errc::invalid_request, "the question makes no sense to this node"});
-  const auto& id = snapshots::snapshot_of(*asked);
-  const auto owner = snapshots::owner_of_snapshot(id);
-  const auto& ours = self->state.options->ours;
-  if (!object_name::parse(owner) || !ours || !ours(owner))
-    return then(error{errc::stale_epoch, "snapshot " + id + " is not this node's"});
   std::visit(
     [&](const auto& one) {
       if constexpr (std::is_same_v<std::decay_t<decltype(one)>, release_snapshot>)
@@ -312,7 +303,31 @@ void answer_peer(directory_pointer self, const std::string& question,
             told ? then(snapshots::text_of(*told)) : then(told.reason());
           });
     },
-    *asked);
+    asked);
+}
+
+/// What another node asks of one that lives here. A server that has just begun may not know yet
+/// what is its own.
+void answer_peer(directory_pointer self, const std::string& question,
+                 const told_function<std::string>& then) {
+  auto* const routes = self->state.options->routes;
+  auto asked = snapshots::read_question(question);
+  if (!asked || !self->state.kinds.contains(snapshots::kind) || routes == nullptr)
+    return then(error{errc::invalid_request, "the question makes no sense to this node"});
+  const auto id = snapshots::snapshot_of(*asked);
+  const auto owner = snapshots::owner_of_snapshot(id);
+  if (!object_name::parse(owner))
+    return then(error{errc::invalid_request, "the id of the snapshot is malformed"});
+  if (self->state.options->ours(owner))
+    return answer_here(self, *asked, id, then);
+  routes->locate(owner, false, [=, post = post_to(self)](const result<std::string>& node) {
+    post([=] {
+      if (node && node->empty())
+        return answer_here(self, *asked, id, then);
+      then(node ? error{errc::stale_epoch, "snapshot " + id + " is not this node's"}
+                : node.reason());
+    });
+  });
 }
 
 void list_page(directory_pointer self, const list_snapshots& wanted, const snapshots::listed& range,
@@ -700,15 +715,20 @@ directory_impl::behavior_type directory(directory_pointer self,
       return promise;
     },
     [self](evict_atom, const std::string& owner) -> caf::result<caf::ok_atom> {
+      const auto name = object_name::parse(owner);
       const auto at = self->state.live.find(owner);
-      if (at == self->state.live.end())
+      if (!name || at == self->state.live.end())
         return caf::ok_atom::value;
       auto promise = self->make_response_promise<caf::ok_atom>();
-      const auto reply = self->state.answers.owe(promise);
-      const auto over = answer_to(reply);
+      at->second.deleting = true;
+      const auto over = [self, name = *name, which = at->second.actor.address(),
+                         reply = self->state.answers.owe(promise)] {
+        forget(self, name, which);
+        reply.deliver(caf::ok_atom::value);
+      };
       self->request(at->second.actor, caf::infinite, evict_atom::value)
-        .then([over](caf::ok_atom) { over(caf::ok_atom::value); },
-              [over](const caf::error&) { over(caf::ok_atom::value); }); // It has ended by itself.
+        .then([over](caf::ok_atom) { over(); },
+              [over](const caf::error&) { over(); }); // It has ended by itself.
       return promise;
     },
     [self](hand_over_atom, const std::string& id) -> caf::result<caf::ok_atom> {

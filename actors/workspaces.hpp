@@ -52,6 +52,8 @@ public:
     open_tree_function open; ///< For reading.
     std::shared_ptr<work_token> token;
     bool whole = false; ///< The tree is a whole one, of a disk.
+    /// A client waits for it: of whole trees it goes before those that nobody waits for.
+    bool waited_for = false;
   };
   /// Answers when all of it is durable. It is nothing to anybody until its reference is remembered,
   /// and is removed some day if it never is. Errors: store_failed (the place does not take it),

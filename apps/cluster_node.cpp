@@ -807,6 +807,8 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
 
   void locate(const std::string& owner, bool make,
               const std::function<void(result<std::string>)>& then) {
+    if (make && is_closed())
+      return then(error{errc::node_unreachable, closed_because()});
     find(
       owner, make, {},
       [then](const result<std::optional<peer>>& found) {
@@ -829,32 +831,47 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
                 std::function<void(result<std::string>)> then) const {
     if (!has_links)
       return then(error{errc::node_unreachable, "there is no link to node " + name});
-    links->ask(name, std::move(what), std::move(text), object_patience, std::move(then));
+    links->ask(
+      name, std::move(what), std::move(text), object_patience,
+      [then = std::move(then)](result<std::string> told) {
+        const bool is_late = !told && (told.reason().code == errc::deadline_exceeded ||
+                                       told.reason().code == errc::internal);
+        then(is_late ? error{errc::node_unreachable, told.reason().message} : std::move(told));
+      });
   }
 
   /// A peer has what the object needs.
   void let_go(const std::string& owner, const std::function<void(result<std::string>)>& reply) {
     const auto given = [reply](const result<void>& gone) {
-      const bool is_free = gone || gone.reason().code == errc::not_found;
-      reply(is_free ? result<std::string>{std::string{"ok"}} : result<std::string>{gone.reason()});
+      reply(gone ? result<std::string>{std::string{"ok"}} : result<std::string>{gone.reason()});
     };
     const std::lock_guard lock{mutex};
     if (node == nullptr)
       return reply(going_down);
     node->let_go(owner, [self = shared_from_this(), owner, given](const result<void>&) {
-      self->store->give_up(owner, given);
+      // A server that has just begun may not know yet that it is its own.
+      self->store->own(owner, [self, owner, given](const result<cluster_store::owning>& now) {
+        if (!now || now->node != self->values.self)
+          return given(now ? result<void>{} : result<void>{now.reason()});
+        self->store->give_up(owner, given);
+      });
     });
   }
 
   void claim(const std::string& owner, const std::function<void(result<void>)>& then) {
+    if (is_closed())
+      return then(error{errc::node_unreachable, closed_because()});
     locate(owner, false, [self = shared_from_this(), owner, then](const result<std::string>& at) {
       if (!at || at->empty())
         return then(at ? result<void>{} : result<void>{at.reason()});
       self->ask_peer(*at, "release", owner, [self, owner, then](const result<std::string>& gone) {
         if (!gone)
           return then(gone.reason());
-        self->store->own(owner, [then](const result<cluster_store::owning>& now) {
-          then(now ? result<void>{} : result<void>{now.reason()});
+        self->store->own(owner, [self, owner, then](const result<cluster_store::owning>& now) {
+          const bool is_ours = now && now->node == self->values.self;
+          then(is_ours ? result<void>{}
+               : now   ? result<void>{error{errc::node_unreachable, owner + " is at " + now->node}}
+                       : result<void>{now.reason()});
         });
       });
     });
@@ -1088,6 +1105,7 @@ void cluster_node::end_links() {
   {
     const std::lock_guard lock{core_->mutex};
     core_->ending = true;
+    core_->has_links = false;
     core_->forgotten = true;
     core_->node = nullptr;
     core_->pool = nullptr;

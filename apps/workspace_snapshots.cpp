@@ -73,7 +73,7 @@ workspace_snapshots::workspace_snapshots(std::unique_ptr<storage::blob_store> bl
   for (std::size_t i = 0; i < limits::snapshot_workers; ++i)
     threads_.emplace_back([this] { work({&urgent_, &others_}); });
   threads_.emplace_back([this] { work({&urgent_}); });
-  threads_.emplace_back([this] { work({&whole_kept_}); });
+  threads_.emplace_back([this] { work({&whole_urgent_, &whole_kept_}); });
   threads_.emplace_back([this] { work({&whole_put_back_}); });
   threads_.emplace_back([this] { sweep_now_and_then(); });
 }
@@ -103,9 +103,9 @@ void workspace_snapshots::add(std::deque<job>& to, job what) {
   news_.notify_all(); // One alone may be the one that does not take it.
 }
 
-bool workspace_snapshots::is_full(const std::deque<job>& queue) {
+bool workspace_snapshots::is_full() {
   const std::lock_guard hold{guard_};
-  return queue.size() >= limits::whole_disks_waiting;
+  return whole_urgent_.size() + whole_kept_.size() >= limits::whole_disks_waiting;
 }
 
 void workspace_snapshots::work(const std::vector<std::deque<job>*>& queues) {
@@ -130,8 +130,8 @@ void workspace_snapshots::work(const std::vector<std::deque<job>*>& queues) {
 
 void workspace_snapshots::keep(keep_request what,
                                std::function<void(result<actors::snapshot_reference>)> on_kept) {
-  auto& queue = what.whole ? whole_kept_ : others_;
-  if (&queue == &whole_kept_ && is_full(queue))
+  auto& queue = !what.whole ? others_ : what.waited_for ? whole_urgent_ : whole_kept_;
+  if (what.whole && is_full())
     return on_kept(error{errc::capacity_exceeded, "as many disks wait to be copied as may"});
   add(queue, [this, what = std::move(what), on_kept = std::move(on_kept)] {
     const auto began = steady::now();

@@ -53,7 +53,7 @@ private:
   using job = std::function<void()>;
 
   void add(std::deque<job>& to, job what);
-  bool is_full(const std::deque<job>& queue);
+  bool is_full();
   /// The first of them that has something, for as long as this lives.
   void work(const std::vector<std::deque<job>*>& queues);
   void sweep_now_and_then();
@@ -68,7 +68,8 @@ private:
   std::condition_variable ending_; ///< For the one that sweeps.
   std::deque<job> urgent_;         ///< Somebody waits for these.
   std::deque<job> others_;
-  std::deque<job> whole_kept_, whole_put_back_; ///< Whole disks, each with a thread of its own.
+  /// Whole disks: a thread keeps them, those that somebody waits for first, and one puts them back.
+  std::deque<job> whole_urgent_, whole_kept_, whole_put_back_;
   bool ended_ = false;
   std::vector<std::thread> threads_;
   metrics::counter kept_, not_kept_, put_back_, not_put_back_, swept_;

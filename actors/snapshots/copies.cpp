@@ -106,7 +106,8 @@ void disk_copies::keep(const keep_request& what,
     return wait_for(std::move(answer), *what.token);
   };
   const auto tell = std::make_shared<told_once<result<snapshot_reference>>>(std::move(then));
-  files_.keep({owner_of(what.id), what.epoch, what.taken_ms, what.earlier, open, what.token, true},
+  files_.keep({owner_of(what.id), what.epoch, what.taken_ms, what.earlier, open, what.token, true,
+               what.waited_for},
               [in, tell](result<snapshot_reference> kept) { tell->give(std::move(kept)); });
 }
 
@@ -230,10 +231,10 @@ void disk_copies::note_cached(const std::string& id, std::uint64_t bytes) {
 
 /// Those that were used last stay. A sandbox that runs needs its one no more.
 std::vector<std::string> disk_copies::take_unneeded() {
-  std::erase_if(cached_, [this](const auto& each) { return cache_.owns(each.first); });
   std::vector<std::pair<std::chrono::steady_clock::time_point, std::string>> by_use;
   for (const auto& [id, each] : cached_)
-    by_use.emplace_back(each.used, id);
+    if (!cache_.owns(id))
+      by_use.emplace_back(each.used, id);
   std::sort(by_use.rbegin(), by_use.rend());
   std::vector<std::string> unneeded;
   const auto now = std::chrono::steady_clock::now();
@@ -249,14 +250,6 @@ std::vector<std::string> disk_copies::take_unneeded() {
 }
 
 void disk_copies::brought(const std::string& id, const result<void>& back, bool anew) {
-  if (back && anew) {
-    std::uint64_t bytes = 0;
-    {
-      const std::lock_guard hold{guard_};
-      bytes = bringing_.at(id).what.bytes;
-    }
-    note_cached(id, bytes);
-  }
   bringing over;
   bool unwanted = false;
   {
@@ -268,6 +261,8 @@ void disk_copies::brought(const std::string& id, const result<void>& back, bool 
     else
       over = std::move(bringing_.extract(id).mapped());
   }
+  if (back && anew && !unwanted)
+    note_cached(id, over.what.bytes);
   for (const auto& [token, then] : over.waiting)
     then(back);
   if (!unwanted)

@@ -45,6 +45,7 @@ public:
     std::int64_t taken_ms = 0;
     snapshot_reference earlier;
     std::shared_ptr<work_token> token;
+    bool waited_for = false; ///< As of workspaces::keep_request.
   };
   /// `then` is called once, on any thread. Errors: those of workspaces::keep() and of
   /// engine::create(); not_found (the engine has no such snapshot); deadline_exceeded.

@@ -59,6 +59,8 @@ using otherwise_function = std::function<void(const error&)>;
 using answer_function = std::function<void(result<snapshot_description>)>;
 using outcome_function = std::function<void(const result<void>&)>;
 
+const error goes_on_elsewhere{errc::node_unreachable, "it goes on at another node"};
+
 /// A disk that cannot be read so often is one that no copy can have.
 constexpr unsigned most_bad_copies = 5;
 
@@ -125,6 +127,8 @@ public:
         const auto found = is();
         if (found && found->pending && found->state == snapshot_state::created)
           return to(copy_comes_later(id_));
+        if (parts_)
+          return to(goes_on_elsewhere);
         if (found && wanted.needs_copy)
           need_copy(*found);
         const bool is_seen = found && !found->hidden && !found->pending;
@@ -282,7 +286,7 @@ public:
         const bool is_needed = found && options_->copies && has_bytes(*found) &&
                                found->copy.empty() && found->no_copy.empty() &&
                                (found->sandboxes > 0 || found->state == snapshot_state::created);
-        if (!is_needed || away_)
+        if (!is_needed || away_ || lacks_image_)
           return part(then);
         need_copy(*found);
         otherwise({errc::limit_reached, "it is being copied"});
@@ -293,9 +297,10 @@ public:
   /// Nothing of it is to be written any more.
   void part(then_function then) {
     const auto me = weak_from_this();
+    parts_ = true;
     stop_copying();
     if (const auto found = is(); found && !found->copy.empty() && options_->copies)
-      options_->copies->note_cached(id_, found->bytes); // By then it is another node's.
+      options_->copies->note_cached(id_, found->bytes); // It is another node's in a moment.
     options_->figures->disks.remove(id_);
     wait_until_settled([=, this] {
       const auto mine = me.lock();
@@ -352,7 +357,10 @@ private:
   void one_less() {
     if (--busy_ > 0)
       return;
-    leaves_ ? self_->quit() : rest_later();
+    if (!leaves_)
+      return rest_later();
+    give_lease_back();
+    self_->quit();
   }
   /// Once all that was asked of it has been answered.
   void leave() {
@@ -381,6 +389,8 @@ private:
     record_.load([=, this] { with_lease(then, otherwise); }, otherwise, context);
   }
   void with_lease(then_function then, otherwise_function otherwise) {
+    if (parts_)
+      return otherwise(goes_on_elsewhere);
     if (epoch_ != 0)
       return then();
     waiting_.emplace_back(std::move(then), std::move(otherwise));
@@ -388,10 +398,13 @@ private:
       return;
     options_->leases->acquire(owner_, [this, post = post()](const result<storage::epoch>& held) {
       post([this, held] {
-        if (held)
+        if (held && parts_)
+          options_->leases->release(owner_, *held);
+        else if (held)
           record_.write_at(epoch_ = *held);
+        const auto why = parts_ ? goes_on_elsewhere : held ? error{} : held.reason();
         for (const auto& [go, refuse] : std::exchange(waiting_, {}))
-          held ? go() : refuse(held.reason());
+          held && !parts_ ? go() : refuse(why);
       });
     });
   }
@@ -416,7 +429,7 @@ private:
   }
   /// Another node is to have its bytes, whoever sees it.
   void need_copy(const snapshot_description& is) {
-    if (!has_bytes(is) || !is.copy.empty() || !is.no_copy.empty())
+    if (parts_ || !has_bytes(is) || !is.copy.empty() || !is.no_copy.empty())
       return;
     copy_needed_ = true;
     if (!copying_)
@@ -440,8 +453,10 @@ private:
 
   /// One attempt is told to `then`; without that, attempts go on until there is a copy.
   void copy(outcome_function then) {
-    if (copying_)
-      return then ? then(error{errc::limit_reached, "it is being copied"}) : void();
+    if (parts_ || copying_)
+      return then
+               ? then(parts_ ? goes_on_elsewhere : error{errc::limit_reached, "it is being copied"})
+               : void();
     copying_.emplace(copying{std::move(then), std::make_shared<work_token>(), busy()});
     try_to_copy();
   }
@@ -471,7 +486,8 @@ private:
           if (!copying_)
             return;
           const auto now = options_->time->unix_ms();
-          options_->copies->keep({id_, image, epoch_, now, earlier, copying_->token},
+          const bool is_waited_for = copying_->then || copy_needed_;
+          options_->copies->keep({id_, image, epoch_, now, earlier, copying_->token, is_waited_for},
                                  [=, this, token = copying_->token,
                                   post = post()](const result<snapshot_reference>& kept) {
                                    post([=, this] {
@@ -547,12 +563,14 @@ private:
     if (!copying_)
       return;
     log::warning("snapshot.not_copied", {{"id", id_}, {"reason", why.message}});
-    away_ = why.code == errc::not_found; // The engine's word: a node that has them says so.
-    if (copying_->then || away_)
+    // The engine's word: in a cluster, a node that has them says so.
+    away_ = why.code == errc::not_found && options_->routes != nullptr;
+    lacks_image_ = why.code == errc::image_refused;
+    if (copying_->then || away_ || why.code == errc::stale_epoch)
       return end_copying(why);
     // As it is, it gets none. The next server tries again.
     const bool is_bad = why.code == errc::io_failed && ++copying_->bad >= most_bad_copies;
-    if (is_bad || why.code == errc::limit_reached) {
+    if (epoch_ != 0 && (is_bad || why.code == errc::limit_reached)) {
       record_.write({{no_copy_key, why.message}});
       return end_copying(why);
     }
@@ -740,8 +758,10 @@ private:
   };
   std::optional<copying> copying_;
   std::size_t busy_ = 0;
-  bool leaves_ = false;
+  bool parts_ = false;       ///< It goes on elsewhere: nothing is begun any more.
+  bool leaves_ = false;      ///< It ends as soon as all that it was asked is answered.
   bool copy_needed_ = false; ///< By another node, though nobody sees it.
+  bool lacks_image_ = false; ///< What it lies over is not here, so it can have no copy.
   bool away_ = false;        ///< The engine does not have its bytes, and there is no copy.
   std::uint64_t asked_ = 0;
 };

@@ -23,6 +23,7 @@ namespace {
 using listed_atom = caf::atom_constant<caf::atom("listed")>;
 using claimed_atom = caf::atom_constant<caf::atom("claimed")>;
 using again_atom = caf::atom_constant<caf::atom("again")>;
+constexpr std::chrono::seconds first_pause{1};
 using names = std::set<std::string, std::less<>>;
 
 struct sweep_state {
@@ -68,15 +69,19 @@ void claim(sweep_pointer self, const std::string& id) {
     });
 }
 
-/// The node that has the object may be away, or not yet linked to this one.
-void claimed(sweep_pointer self, const std::string& id, bool ours) {
-  auto& pause = self->state.claims[id];
-  if (ours) {
-    self->state.claims.erase(id);
-    return tell(self, self->state.directory, id, true);
-  }
+/// Its record is read again then: it may have gone meanwhile.
+void try_again(sweep_pointer self, const std::string& id) {
+  auto& pause = self->state.claims.emplace(id, first_pause).first->second;
   self->delayed_send(self, pause, again_atom::value, id);
   pause = std::min(2 * pause, limits::snapshot_longest_retry);
+}
+
+/// The node that has the object may be away, or not yet linked to this one.
+void claimed(sweep_pointer self, const std::string& id, bool ours) {
+  if (!ours)
+    return try_again(self, id);
+  self->state.claims.erase(id);
+  tell(self, self->state.directory, id, true);
 }
 
 /// The bytes are here, so the object is to be here as well, unless another node can have them from
@@ -84,9 +89,7 @@ void claimed(sweep_pointer self, const std::string& id, bool ours) {
 void claim_unless_copied(sweep_pointer self, const snapshot_description& is) {
   if (!is.copy.empty())
     return self->state.options->copies->note_cached(is.id, is.bytes);
-  if (is.state == snapshot_state::deleted && is.sandboxes == 0)
-    return;
-  self->state.claims[is.id] = std::chrono::seconds{1};
+  self->state.claims.emplace(is.id, first_pause);
   claim(self, is.id);
 }
 
@@ -103,6 +106,7 @@ void judge(sweep_pointer self, const std::string& id, const std::vector<storage:
       options->figures->disks.learn(id, *what, is->bytes);
     return;
   }
+  self->state.claims.erase(id);
   if (options->objects->is_new_snapshot(id))
     return;
   log::info("snapshot.swept", {{"id", id}});
@@ -115,14 +119,18 @@ void drop_unless_recorded(sweep_pointer self, const std::string& id) {
       self->state.end();
   };
   self
-    ->request(self->state.options->keep->cluster, caf::infinite, read_owner_atom::value,
+    ->request(self->state.options->keep->finder, caf::infinite, read_owner_atom::value,
               owner_of_snapshot(id), std::string{}, request_context{})
     .then(
       [self, id, one_less](const std::vector<storage::entry>& record) {
         judge(self, id, record);
         one_less();
       },
-      [one_less](const caf::error&) { one_less(); }); // The next start tries again.
+      [self, id, one_less](const caf::error&) {
+        if (self->state.options->routes != nullptr) // Else the next start tries again.
+          try_again(self, id);
+        one_less();
+      });
 }
 
 void tell_records(sweep_pointer self, const std::string& after) {
@@ -181,7 +189,10 @@ caf::behavior sweeper(sweep_pointer self, std::shared_ptr<const sandbox_options>
       tell_records(self, {});
     },
     [self](claimed_atom, const std::string& id, bool ours) { claimed(self, id, ours); },
-    [self](again_atom, const std::string& id) { claim(self, id); },
+    [self](again_atom, const std::string& id) {
+      ++self->state.unread;
+      drop_unless_recorded(self, id);
+    },
   };
 }
 

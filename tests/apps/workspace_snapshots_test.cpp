@@ -10,6 +10,7 @@
 #include <atomic>
 #include <fstream>
 #include <future>
+#include <mutex>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -76,6 +77,48 @@ TEST_CASE("files are put back though snapshots that take long have all other thr
   goes_on.set_value();
   files.end();
   CHECK(answered == many); // Also those whose turn had not come.
+}
+
+TEST_CASE("of whole disks those that somebody waits for are copied first", "[snapshots]") {
+  const temp_dir place;
+  storage::memory_store records;
+  const system_clock time;
+  std::promise<void> goes_on;
+  const auto held = goes_on.get_future().share();
+  const auto token = std::make_shared<actors::work_token>();
+  std::mutex guard;
+  std::string order; // With the guard.
+  std::atomic<bool> begun = false;
+  workspace_snapshots files{blobs_in(place / "there"), "space", records, time};
+  const auto keep = [&](char name, bool waited_for) {
+    files.keep({std::string(1, name),
+                1,
+                1,
+                {},
+                [&, held, name]() -> result<unique_fd> {
+                  begun = true;
+                  held.wait();
+                  const std::lock_guard hold{guard};
+                  order += name;
+                  return error{errc::io_failed, "it was asked"};
+                },
+                token,
+                true,
+                waited_for},
+               [](auto) {});
+  };
+  keep('a', false); // It is under way.
+  REQUIRE(eventually([&] { return begun.load(); }));
+  keep('b', false);
+  keep('c', true);
+  keep('d', true);
+  goes_on.set_value();
+  CHECK(eventually([&] {
+    const std::lock_guard hold{guard};
+    return order.size() == 4;
+  }));
+  files.end();
+  CHECK(order == "acdb");
 }
 
 TEST_CASE("a directory for snapshots is made, or is taken if nobody has anything in it",

@@ -3,6 +3,7 @@
 #include "tests/e2e/s3_server.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/eventually.hpp"
+#include "tests/support/files_below.hpp"
 #include "tests/support/planned_crash.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -34,14 +35,6 @@ void await_copy(const node& it, const std::string& snapshot) {
 void lose_disks(const node& it) {
   REQUIRE(eventually([&] { return it.traces() == std::vector<std::string>{}; }));
   fs::remove(it.state() + "/disk.btrfs");
-}
-
-std::size_t files_below(const fs::path& path) {
-  std::size_t count = 0;
-  if (fs::exists(path))
-    for (const auto& each : fs::recursive_directory_iterator{path})
-      count += each.is_regular_file() ? 1 : 0;
-  return count;
 }
 
 std::size_t count_manifests(const temp_dir& place) {

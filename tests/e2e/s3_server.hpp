@@ -36,6 +36,8 @@ public:
   void start();
 
 private:
+  std::string try_to_start();
+
   std::vector<std::string> buckets_;
   temp_dir files_;
   std::uint16_t port_ = 0; ///< 0: any.

@@ -3,6 +3,7 @@
 #include "tests/e2e/node.hpp"
 #include "tests/e2e/s3_server.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/files_below.hpp"
 #include "tests/support/metrics_text.hpp"
 
 #include <algorithm>
@@ -74,16 +75,6 @@ public:
 private:
   exec_stream stream_;
 };
-
-std::size_t files_below(const fs::path& path) {
-  std::size_t count = 0;
-  std::error_code gone;
-  if (fs::exists(path, gone))
-    for (const auto& each : fs::recursive_directory_iterator{path})
-      count +=
-        each.is_regular_file() && each.path().string().find(".incoming") == std::string::npos;
-  return count;
-}
 
 /// Where the manifests of a sandbox are: below a name that the node has chosen.
 std::size_t snapshots_of(const temp_dir& place, const std::string& id) {
