@@ -571,7 +571,8 @@ def main():
     # A disk that is full is a small one in memory. In there the disks of sandboxes would be one more file.
     all_ = Machines(options.insula, clustered=not (options.alone or options.mistake), small_disks="256m", logs=options.logs,
                     settings={"runtime": {"slots": 1000, "disk": {"backend": "tmpfs"}},
-                              "snapshots": {"interval": f"{SNAPSHOT_SECONDS}s", "acknowledge": "shared"}},
+                              "snapshots": {"interval": f"{SNAPSHOT_SECONDS}s",
+                                            **({} if options.alone or options.mistake else {"acknowledge": "shared"})}},
                     extra=content_of(options.extra) if options.extra else "",
                     etcd_disks=not options.faults or "etcd disk hangs" in options.faults)
     with ends_on_signals(), all_ as machines:
