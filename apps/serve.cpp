@@ -614,6 +614,7 @@ result<void> run(const config& values, const config_origin& from) {
   if (cluster) {
     options.ours = [of = cluster.get()](const std::string& id) { return of->is_here(id); };
     options.routes = cluster.get();
+    options.was_alone = ::access((path_of(state->records) + "/insula.db").c_str(), F_OK) == 0;
   }
   options.image_name = values.image.default_name;
   options.images = catalogue;

@@ -69,6 +69,8 @@ struct sandbox_options {
   std::function<bool(const std::string& id)> ours = {};
   /// In a cluster: where the other nodes' objects are. Null: there are no others.
   object_routes* routes = nullptr;
+  /// This node was in no cluster before: bytes without a record here may have one there, and stay.
+  bool was_alone = false;
   /// Whose lists a sandbox is in. None: there are no groups.
   group_rule groups = {};
   /// What people read of a sandbox. None: nothing.

@@ -109,6 +109,11 @@ void judge(sweep_pointer self, const std::string& id, const std::vector<storage:
   self->state.claims.erase(id);
   if (options->objects->is_new_snapshot(id))
     return;
+  if (options->was_alone)
+    return log::warning("snapshot.unknown",
+                        {{"id", id},
+                         {"consequence", "its bytes stay: this node may have taken it before it "
+                                         "was in a cluster"}});
   log::info("snapshot.swept", {{"id", id}});
   options->engine->drop_snapshot(id, [](const result<void>&) {});
 }

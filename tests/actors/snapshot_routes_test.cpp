@@ -270,6 +270,10 @@ TEST_CASE("a node has the objects of what it alone has, and the rest is a cache"
     node.routes.elsewhere["snapshot:" + each.id] = "n2";
   }
   node.engine.snapshots->insert("ofnobody");
+  node.options->was_alone = true;
+  node.sweep();
+  CHECK(node.has_bytes("ofnobody")); // It may have a record of before.
+  node.options->was_alone = false;
   node.sweep();
   CHECK(node.routes.claims == std::vector{"snapshot:" + alone.id});
   CHECK(node.find({alone.id}).value().copy == "place3");
