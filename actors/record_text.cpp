@@ -12,6 +12,11 @@ std::string to_text(const record_entries& told) {
   return text;
 }
 
+std::string text_in(const record_entries& record, std::string_view key) {
+  const auto at = record.find(key);
+  return at == record.end() ? std::string{} : at->second;
+}
+
 record_entries from_text(std::string_view text) {
   record_entries told;
   while (!text.empty()) {

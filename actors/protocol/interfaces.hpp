@@ -176,7 +176,7 @@ using sandbox_runs = caf::typed_actor<
 
 /// Its whole disk, as it is now and as it was.
 using sandbox_disk = caf::typed_actor<
-  // Answers when the snapshot is durable. Errors: forbidden (the node is in a cluster), not_found
+  // Answers when the snapshot is durable. Errors: forbidden (as of all snapshots), not_found
   // (there is no such sandbox), invalid_request (its words are too long), limit_reached (so many
   // are being taken), run_over, disk_full, io_failed, sandbox_not_running, store_failed.
   caf::replies_to<take_snapshot>::with<snapshot_description>,
@@ -216,8 +216,8 @@ using sandbox_itself = caf::typed_actor<
 using sandbox_actor = sandbox_commands::extend_with<sandbox_shells, sandbox_files, sandbox_network,
                                                     sandbox_runs, sandbox_disk, sandbox_itself>;
 
-/// Snapshots of whole disks, each of which is an object of its own. Errors of all: forbidden (the
-/// node is in a cluster), and those of storage::store and of the lease.
+/// Snapshots of whole disks, each of which is an object of its own. Errors of all: forbidden (its
+/// cluster has no place for copies), node_unreachable, those of storage::store and of the lease.
 using snapshot_directory = caf::typed_actor<
   // Durable when answered. Errors: already_exists.
   caf::replies_to<define_snapshot>::with<snapshot_description>,
@@ -227,7 +227,7 @@ using snapshot_directory = caf::typed_actor<
   caf::replies_to<hold_snapshot>::with<snapshot_description>,
   // Of one that is not held nothing happens.
   caf::replies_to<release_snapshot>::with<caf::ok_atom>,
-  // Durable when answered; its bytes are gone then, unless a sandbox stands on them. Errors:
+  // Durable when answered; its node has no bytes then, unless a sandbox stands on it. Errors:
   // not_found (it was deleted before, too).
   caf::replies_to<delete_snapshot>::with<snapshot_description>,
   // A sandbox of the node's own looks at both. Errors: not_found (of one, or its bytes are gone),

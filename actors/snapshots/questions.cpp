@@ -21,11 +21,6 @@ constexpr const char* sandboxes_key = "sandboxes";
 constexpr const char* changed_key = "image_changed";
 constexpr const char* away_key = "away";
 
-std::string value(const record_entries& of, std::string_view key) {
-  const auto at = of.find(key);
-  return at == of.end() ? std::string{} : at->second;
-}
-
 struct writer {
   record_entries into;
 
@@ -64,19 +59,19 @@ std::string text_of(const question& asked) {
 
 std::optional<question> read_question(std::string_view text) {
   const auto words = from_text(text);
-  const auto asks = value(words, kind_key);
-  auto id = value(words, id_key);
+  const auto asks = text_in(words, kind_key);
+  auto id = text_in(words, id_key);
   request_context of;
-  of.id = value(words, request_key);
+  of.id = text_in(words, request_key);
   if (id.empty())
     return std::nullopt;
   if (asks == "find")
     return find_snapshot{std::move(id), std::move(of), words.contains(hidden_key),
                          words.contains(copy_key)};
   if (asks == "hold")
-    return hold_snapshot{std::move(id), value(words, sandbox_key), std::move(of)};
+    return hold_snapshot{std::move(id), text_in(words, sandbox_key), std::move(of)};
   if (asks == "release")
-    return release_snapshot{std::move(id), value(words, sandbox_key)};
+    return release_snapshot{std::move(id), text_in(words, sandbox_key)};
   if (asks == "delete")
     return delete_snapshot{std::move(id), std::move(of)};
   return std::nullopt;
@@ -106,7 +101,7 @@ std::string text_of(const snapshot_description& told) {
 
 result<snapshot_description> read_description(std::string_view text) {
   const auto words = from_text(text);
-  auto told = describe(value(words, id_key), words);
+  auto told = describe(text_in(words, id_key), words);
   if (!told || told->id.empty())
     return error{errc::internal, "what another node says of a snapshot makes no sense"};
   told->sandboxes = static_cast<std::uint64_t>(number_in(words, sandboxes_key).value_or(0));

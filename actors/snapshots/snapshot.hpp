@@ -18,7 +18,7 @@ using snapshot_actor = caf::typed_actor<
   caf::replies_to<hold_snapshot>::with<snapshot_description>,
   // Of one that is not held nothing happens.
   caf::replies_to<release_snapshot>::with<caf::ok_atom>,
-  // Durable when answered; its bytes are gone then, unless a sandbox stands on them. Errors:
+  // Durable when answered; its node has no bytes then, unless a sandbox stands on it. Errors:
   // not_found (it was deleted before, too).
   caf::replies_to<delete_snapshot>::with<snapshot_description>>;
 

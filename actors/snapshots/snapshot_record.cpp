@@ -31,13 +31,8 @@ constexpr std::string_view list_of_origins = "@snapshots/of/";
 constexpr std::string_view list_of_trees = "@snapshots/tree/";
 constexpr std::string_view list_of_parents = "@snapshots/under/";
 
-std::string text(const record_entries& record, std::string_view key) {
-  const auto at = record.find(key);
-  return at == record.end() ? std::string{} : at->second;
-}
-
 snapshot_state state_in(const record_entries& record) {
-  const auto word = text(record, state_key);
+  const auto word = text_in(record, state_key);
   for (const auto each : {snapshot_state::deleted, snapshot_state::failed})
     if (word == name_of(each))
       return each;
@@ -83,7 +78,7 @@ std::vector<storage::change> changes_of(const snapshot_description& is) {
 }
 
 std::vector<storage::change> changes_when_freed(const record_entries& record) {
-  return {{freed_key, "1"},           {image_was_key, text(record, image_key)},
+  return {{freed_key, "1"},           {image_was_key, text_in(record, image_key)},
           {image_key, std::nullopt},  {source_key, std::nullopt},
           {digest_key, std::nullopt}, {snapshot_key, std::nullopt},
           {no_copy_key, std::nullopt}};
@@ -93,24 +88,24 @@ std::optional<snapshot_description> describe(std::string id, const record_entrie
   const auto taken = number_in(record, taken_key);
   if (!taken)
     return std::nullopt;
-  snapshot_description is{std::move(id), text(record, origin_key)};
-  is.parent = text(record, parent_key);
-  is.root = text(record, root_key);
+  snapshot_description is{std::move(id), text_in(record, origin_key)};
+  is.parent = text_in(record, parent_key);
+  is.root = text_in(record, root_key);
   is.run = static_cast<std::uint64_t>(number_in(record, run_key).value_or(0));
-  is.image = text(record, record.contains(image_key) ? image_key : image_was_key);
-  is.image_source = text(record, source_key);
-  is.image_digest = text(record, digest_key);
+  is.image = text_in(record, record.contains(image_key) ? image_key : image_was_key);
+  is.image_source = text_in(record, source_key);
+  is.image_digest = text_in(record, digest_key);
   is.bytes = static_cast<std::uint64_t>(number_in(record, bytes_key).value_or(0));
   is.automatic = record.contains(automatic_key);
   is.hidden = record.contains(hidden_key);
-  is.name = text(record, name_key);
+  is.name = text_in(record, name_key);
   is.created_ms = *taken;
   is.last_used_ms = number_in(record, used_key).value_or(*taken);
   is.keep_ms = number_in(record, keep_key).value_or(0);
   is.state = state_in(record);
-  const auto copy = text(record, snapshot_key);
+  const auto copy = text_in(record, snapshot_key);
   is.copy = copy.substr(copy.find(' ') + 1);
-  is.no_copy = text(record, no_copy_key);
+  is.no_copy = text_in(record, no_copy_key);
   is.pending = record.contains(pending_key);
   for (auto at = record.lower_bound(label_prefix);
        at != record.end() && at->first.starts_with(label_prefix); ++at) {

@@ -31,7 +31,7 @@ struct sweep_state {
   std::shared_ptr<const sandbox_options> options;
   node_directory_actor directory;
   names found;
-  std::size_t unread = 0; ///< Records that have not been answered, in a cluster.
+  names unread; ///< In a cluster: those whose records are not known yet.
   bool over = false;
   std::map<std::string, std::chrono::seconds> claims; ///< With the pause before the next try.
 
@@ -69,7 +69,7 @@ void claim(sweep_pointer self, const std::string& id) {
     });
 }
 
-/// Its record is read again then: it may have gone meanwhile.
+/// Its record is read then, once more if need be: it may have gone meanwhile.
 void try_again(sweep_pointer self, const std::string& id) {
   auto& pause = self->state.claims.emplace(id, first_pause).first->second;
   self->delayed_send(self, pause, again_atom::value, id);
@@ -87,8 +87,10 @@ void claimed(sweep_pointer self, const std::string& id, bool ours) {
 /// The bytes are here, so the object is to be here as well, unless another node can have them from
 /// a copy.
 void claim_unless_copied(sweep_pointer self, const snapshot_description& is) {
-  if (!is.copy.empty())
+  if (!is.copy.empty()) {
+    self->state.claims.erase(is.id);
     return self->state.options->copies->note_cached(is.id, is.bytes);
+  }
   self->state.claims.emplace(is.id, first_pause);
   claim(self, is.id);
 }
@@ -119,22 +121,18 @@ void judge(sweep_pointer self, const std::string& id, const std::vector<storage:
 }
 
 void drop_unless_recorded(sweep_pointer self, const std::string& id) {
-  const auto one_less = [self] {
-    if (--self->state.unread == 0 && self->state.options->routes != nullptr)
-      self->state.end();
-  };
   self
     ->request(self->state.options->keep->finder, caf::infinite, read_owner_atom::value,
               owner_of_snapshot(id), std::string{}, request_context{})
     .then(
-      [self, id, one_less](const std::vector<storage::entry>& record) {
+      [self, id](const std::vector<storage::entry>& record) {
         judge(self, id, record);
-        one_less();
+        if (self->state.unread.erase(id) != 0 && self->state.unread.empty())
+          self->state.end();
       },
-      [self, id, one_less](const caf::error&) {
+      [self, id](const caf::error&) {
         if (self->state.options->routes != nullptr) // Else the next start tries again.
           try_again(self, id);
-        one_less();
       });
 }
 
@@ -185,7 +183,8 @@ caf::behavior sweeper(sweep_pointer self, std::shared_ptr<const sandbox_options>
       const bool is_alone = self->state.options->routes == nullptr;
       if (is_alone)
         self->unbecome(); // It ends once all that it asks for is answered.
-      self->state.unread = all.size();
+      if (!is_alone)
+        self->state.unread = {all.begin(), all.end()};
       for (const auto& each : all)
         drop_unless_recorded(self, each);
       if (!is_alone) // What is not here may be at other nodes.
@@ -194,10 +193,7 @@ caf::behavior sweeper(sweep_pointer self, std::shared_ptr<const sandbox_options>
       tell_records(self, {});
     },
     [self](claimed_atom, const std::string& id, bool ours) { claimed(self, id, ours); },
-    [self](again_atom, const std::string& id) {
-      ++self->state.unread;
-      drop_unless_recorded(self, id);
-    },
+    [self](again_atom, const std::string& id) { drop_unless_recorded(self, id); },
   };
 }
 

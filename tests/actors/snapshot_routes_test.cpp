@@ -281,6 +281,22 @@ TEST_CASE("a node has the objects of what it alone has, and the rest is a cache"
   CHECK(node.has_bytes(copied.id)); // There is room for it.
 }
 
+TEST_CASE("a snapshot that is taken while records cannot be read keeps its bytes",
+          "[actors][snapshots]") {
+  node_of_cluster node;
+  node.store.read_error = error{errc::node_unreachable, "etcd does not answer"};
+  node.engine.snapshots->insert("new");
+  node.engine.snapshots->insert("ofnobody");
+  const auto sweep = snapshots::sweep(node.sys.get(), node.options, node.directory);
+  node.options->objects->note_snapshot("new"); // Its record comes later.
+  node.sys.run();
+  node.store.read_error = std::nullopt;
+  node.sys.advance(2s);
+  CHECK(node.has_bytes("new"));
+  CHECK_FALSE(node.has_bytes("ofnobody"));
+  caf::anon_send_exit(sweep, caf::exit_reason::user_shutdown);
+}
+
 TEST_CASE("of other nodes' snapshots those that were used last stay", "[actors][snapshots]") {
   node_of_cluster node{100};
   auto& copies = *node.options->copies;

@@ -17,14 +17,6 @@ namespace {
 
 constexpr auto npos = std::string::npos;
 
-std::string copies_in(const temp_dir& place, const std::string& more = "interval: 0") {
-  return "snapshots: {directory: " + (place / "there").string() + ", " + more + "}\n";
-}
-
-bool is_shared(const node& it, const std::string& snapshot) {
-  return it.ask("GET", "/v1/snapshot/" + snapshot).body.find(R"("shared":true)") != npos;
-}
-
 /// One with a copy, of a sandbox with these files.
 std::string take_copied(const node& it, const std::string& box) {
   auto made = take(it, box);

@@ -19,14 +19,6 @@ namespace {
 
 constexpr auto npos = std::string::npos;
 
-std::string copies_in(const temp_dir& place, const std::string& more = "interval: 0") {
-  return "snapshots: {directory: " + (place / "there").string() + ", " + more + "}";
-}
-
-bool is_shared(const node& it, const std::string& snapshot) {
-  return it.ask("GET", "/v1/snapshot/" + snapshot).body.find(R"("shared":true)") != npos;
-}
-
 void await_copy(const node& it, const std::string& snapshot) {
   REQUIRE(eventually([&] { return is_shared(it, snapshot); }));
 }

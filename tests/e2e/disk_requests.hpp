@@ -2,6 +2,7 @@
 
 #include "tests/e2e/node.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/temp_dir.hpp"
 
 #include <string>
 
@@ -17,6 +18,17 @@ inline std::string member(const std::string& json, const std::string& name) {
     return {};
   const auto from = at + key.size();
   return json.substr(from, json.find('"', from) - from);
+}
+
+/// In a configuration: where copies of snapshots go.
+inline std::string copies_in(const temp_dir& place, const std::string& more = "interval: 0") {
+  return "snapshots: {directory: " + (place / "there").string() + ", " + more + "}\n";
+}
+
+/// The snapshot has a copy there.
+inline bool is_shared(const node& it, const std::string& snapshot) {
+  const auto found = it.ask("GET", "/v1/snapshot/" + snapshot).body;
+  return found.find(R"("shared":true)") != std::string::npos;
 }
 
 /// The id of the snapshot.

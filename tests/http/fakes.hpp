@@ -86,7 +86,7 @@ struct script {
   std::optional<error> input_error;
   /// Makes the sockets that are asked for. None: sockets of this network.
   std::function<std::vector<unique_fd>(bool ipv6, std::uint32_t count)> sockets;
-  disk_changes changes; ///< Of any two snapshots.
+  disk_changes changes;                        ///< Of any two snapshots.
   std::vector<snapshot_description> snapshots; ///< Those that there are, in the order of lists.
   std::optional<error> snapshot_error;         ///< When one is to be taken, or gone back to.
   std::optional<error> pool_error;             ///< When it is to be emptied.
