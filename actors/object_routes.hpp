@@ -16,8 +16,9 @@ public:
   virtual ~object_routes() = default;
 
   /// Which node owns the object; empty: this one. `make`: this node owns it from now on if none
-  /// does; otherwise not_found where there is no record of it. Errors: node_unreachable (this node
-  /// is cut off, or is being drained).
+  /// does, also while it is drained: what a sandbox keeps before it leaves has its object here.
+  /// Otherwise not_found where there is no record of it. Errors: node_unreachable (this node is cut
+  /// off, or has lost its spawner).
   virtual void locate(const std::string& owner, bool make,
                       std::function<void(result<std::string>)> then) = 0;
 

@@ -736,8 +736,9 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   using found_fn = std::function<void(result<std::optional<peer>>)>;
   /// Where something goes that nobody owns, and may not stay so.
   enum class placing : std::uint8_t {
-    best, ///< To the node that has most room for it.
-    here, ///< To this node, unless it is closed.
+    best,   ///< To the node that has most room for it.
+    here,   ///< To this node, unless it is closed.
+    anyhow, ///< To this node, which may be drained: it goes on elsewhere in its turn.
   };
 
   std::optional<peer> peer_of(const std::string& name) const {
@@ -788,8 +789,9 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
         return then(going_down);
       if (got->node.empty() && !got->has_been && !make)
         return then(error{errc::not_found, "there is no " + self->words_for(id)});
-      if (got->node.empty() && where == placing::here && !self->is_closed())
-        return self->own_here(id, then);
+      const bool anyhow = where == placing::anyhow;
+      if (got->node.empty() && (anyhow || (where == placing::here && !self->is_closed())))
+        return self->own_here(id, then, anyhow);
       if (got->node.empty())
         return self->place_it(id, got->told.empty() ? image : actors::image_wish{got->told}, then);
       if (got->node == self->values.self)
@@ -807,7 +809,7 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
 
   void locate(const std::string& owner, bool make,
               const std::function<void(result<std::string>)>& then) {
-    if (make && is_closed())
+    if (make && takes_none)
       return then(error{errc::node_unreachable, closed_because()});
     find(
       owner, make, {},
@@ -816,7 +818,7 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
           return then(found.reason());
         then(*found ? (*found)->name : std::string{});
       },
-      placing::here);
+      make ? placing::anyhow : placing::here);
   }
 
   /// Of a peer, about one that is here.
@@ -878,14 +880,17 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   }
 
   /// Also what this node gives up just now, as etcd may still say that it is its.
-  void own_here(const std::string& id, const found_fn& then) {
-    if (is_closed())
+  void own_here(const std::string& id, const found_fn& then, bool anyhow = false) {
+    if (is_closed() && !anyhow)
       return then(error{errc::node_unreachable, closed_because()});
-    store->own(id, [self = shared_from_this(), id, then](result<cluster_store::owning> who) {
-      if (!who)
-        return then(who.reason());
-      self->answer_with(id, who->node, then);
-    });
+    store->own(
+      id,
+      [self = shared_from_this(), id, then](result<cluster_store::owning> who) {
+        if (!who)
+          return then(who.reason());
+        self->answer_with(id, who->node, then);
+      },
+      anyhow);
   }
 
   /// This node first in the list.

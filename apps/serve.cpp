@@ -20,6 +20,7 @@
 #include "base/clock.hpp"
 #include "base/inherited_sockets.hpp"
 #include "base/io_pool.hpp"
+#include "base/limits.hpp"
 #include "base/log.hpp"
 #include "http/server.hpp"
 #include "http/vercel/settings.hpp"
@@ -379,6 +380,21 @@ std::string space_of(const std::string& secret) {
   return storage::images::digest_of("snapshots " + secret).substr(sizeof "sha256:" - 1, 16);
 }
 
+/// Where disks are copied, sandboxes of the node's own need some slots.
+unsigned instance_ceiling(const config& values) {
+  const auto wanted = values.sandbox.max_instances;
+  if (values.snapshots.directory.empty() && values.snapshots.endpoint.empty())
+    return wanted;
+  constexpr unsigned own = limits::own_sandboxes;
+  const auto left = values.runtime.slots > own ? values.runtime.slots - own : 1;
+  if (wanted > left)
+    log::warning("node.fewer_instances",
+                 {{"max_instances", left},
+                  {"reason", "of runtime.slots " + std::to_string(own) +
+                               " are for what copies disks to the place of snapshots"}});
+  return std::min(wanted, left);
+}
+
 /// The last snapshots, of those whose files are to outlive this end. Another signal cuts it short.
 void keep_files(const actors::node& node, const sigset_t& signals) {
   auto kept = node.keep_files();
@@ -606,7 +622,8 @@ result<void> run(const config& values, const config_origin& from) {
   options.engine = &engine;
   options.leases = records->leases;
   options.time = &time;
-  options.instances = std::make_shared<actors::instance_count>(values.sandbox.max_instances);
+  const auto most_instances = instance_ceiling(values);
+  options.instances = std::make_shared<actors::instance_count>(most_instances);
   options.key_places = &key_places;
   options.served_since_ms = system_clock{}.unix_ms();
   options.survivors_until = time.now() + patience_with_survivors;
@@ -639,12 +656,12 @@ result<void> run(const config& values, const config_origin& from) {
       std::make_shared<actors::snapshots::disk_copies>(engine, *snapshots, std::move(cache));
   }
   options.acknowledges_copies = values.snapshots.acknowledges_copies;
-  options.keeps_disks = !snapshots && !cluster && engine.keeps_snapshots();
-  const bool keeps_files = snapshots || options.keeps_disks;
-  if (values.snapshots.all && !keeps_files)
+  options.keeps_disks = snapshots || (!cluster && engine.keeps_snapshots());
+  if (values.snapshots.all && !options.keeps_disks)
     return error{errc::invalid_request,
                  "snapshots.all: the disks of this node's sandboxes are in memory: expected "
                  "snapshots.directory or snapshots.endpoint"};
+  const bool keeps_disks = options.keeps_disks;
   options.disk_helpers = std::make_shared<actors::snapshots::disk_helpers>(engine);
   options.logs = &kept_logs;
   options.keep_interval = values.snapshots.interval;
@@ -655,6 +672,7 @@ result<void> run(const config& values, const config_origin& from) {
   options.captions = http::vercel::caption_of;
   list_older_records(*records, options.groups, cluster.get());
   const auto counts = options.figures;
+  const auto copies = options.copies;
   const auto node_ends = options.node_ends;
   const pool_settings warm{values.pool.target, values.pool.refresh_interval,
                            values.pool.scale_batch_size};
@@ -663,6 +681,8 @@ result<void> run(const config& values, const config_origin& from) {
   const at_end without_snapshots{[&] {
     if (snapshots)
       snapshots->end(); // Before the actors that it answers.
+    if (copies)
+      copies->end(); // The cluster goes before the engine, which may answer later.
   }};
   // Before its actors end, which would end what they have taken over.
   const at_end handing_over{[&] {
@@ -717,7 +737,7 @@ result<void> run(const config& values, const config_origin& from) {
   described.version = INSULA_VERSION;
   described.cgroups = runtime::cgroup_tree::of_this_process("").mode();
   described.image = values.image.default_name;
-  described.max_instances = values.sandbox.max_instances;
+  described.max_instances = most_instances;
   described.slots = values.runtime.slots;
   if (cluster) {
     const auto& mine = values.cluster.nodes.at(values.cluster.self);
@@ -729,7 +749,7 @@ result<void> run(const config& values, const config_origin& from) {
   }
   serving.pool = node->pool();
   serving.images = &supply;
-  serving.keeps_snapshots = keeps_files;
+  serving.keeps_snapshots = keeps_disks;
   serving.more_figures = [described, counts, &snapshots, &supply, &key_places,
                           store = records->figures, &engine,
                           of = cluster.get()](metrics::text& into) {
@@ -803,7 +823,7 @@ result<void> run(const config& values, const config_origin& from) {
     server.stop_accepting();
     std::this_thread::sleep_for(accepted_patience);
     engine.hand_over();
-  } else if (!is_alone && (snapshots || (keeps_files && may_have_persistent()))) {
+  } else if (!is_alone && keeps_disks && may_have_persistent()) {
     server.stop_accepting();
     keep_files(*node, signals);
   }

@@ -74,7 +74,10 @@ workspace_snapshots::workspace_snapshots(std::unique_ptr<storage::blob_store> bl
     threads_.emplace_back([this] { work({&urgent_, &others_}); });
   threads_.emplace_back([this] { work({&urgent_}); });
   threads_.emplace_back([this] { work({&whole_urgent_, &whole_kept_}); });
-  threads_.emplace_back([this] { work({&whole_put_back_}); });
+  for (std::size_t i = 1; i < limits::whole_disk_writers; ++i)
+    threads_.emplace_back([this] { work({&whole_urgent_}); });
+  for (std::size_t i = 0; i < limits::whole_disk_readers; ++i)
+    threads_.emplace_back([this] { work({&whole_put_back_}); });
   threads_.emplace_back([this] { sweep_now_and_then(); });
 }
 
@@ -227,17 +230,17 @@ void workspace_snapshots::sweep() {
 void workspace_snapshots::write(metrics::text& into) const {
   using metrics::kind;
   into.single("insula_snapshots_kept_total", kind::counter,
-              "Snapshots of workspaces that were written.", kept_);
+              "Snapshots that were written to the place of snapshots.", kept_);
   into.single("insula_snapshots_not_kept_total", kind::counter,
-              "Snapshots of workspaces that could not be written.", not_kept_);
+              "Snapshots that could not be written there.", not_kept_);
   into.single("insula_snapshots_put_back_total", kind::counter,
-              "Workspaces that were made again from a snapshot.", put_back_);
-  into.single("insula_snapshots_not_put_back_total", kind::counter,
-              "Workspaces that could not be made again from their snapshot.", not_put_back_);
+              "Disks that were made again from there, and workspaces.", put_back_);
+  into.single("insula_snapshots_not_put_back_total", kind::counter, "Those that could not.",
+              not_put_back_);
   into.single("insula_snapshot_keep_seconds", kind::histogram, "What it took to write one.",
               keep_time_);
   into.single("insula_snapshot_put_back_seconds", kind::histogram,
-              "What it took to make a workspace again from one.", put_back_time_);
+              "What it took to make a disk or a workspace again from one.", put_back_time_);
   into.single("insula_snapshots_swept_pieces_total", kind::counter,
               "Pieces of snapshots that were removed because nothing referred to them.", swept_);
 }

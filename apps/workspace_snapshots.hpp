@@ -26,8 +26,8 @@ result<std::unique_ptr<storage::blob_store>> open_blobs(const snapshot_config& f
 
 /// Snapshots of workspaces in a blob store, by a few threads of its own, which wait for disks,
 /// networks and sandboxes. One more only puts back: somebody waits for that, however long the
-/// others take. One writes whole disks, and one puts those back. And one removes what is garbage,
-/// now and then.
+/// others take. Others write whole disks and put those back. And one removes what is garbage, now
+/// and then.
 class workspace_snapshots final : public actors::workspaces {
 public:
   /// `cluster`: the store with the sandboxes' records; both it and `time` outlive this. `space`: as
@@ -68,7 +68,7 @@ private:
   std::condition_variable ending_; ///< For the one that sweeps.
   std::deque<job> urgent_;         ///< Somebody waits for these.
   std::deque<job> others_;
-  /// Whole disks: a thread keeps them, those that somebody waits for first, and one puts them back.
+  /// Whole disks. One of the threads that keep them takes those that nobody waits for, too.
   std::deque<job> whole_urgent_, whole_kept_, whole_put_back_;
   bool ended_ = false;
   std::vector<std::thread> threads_;

@@ -67,7 +67,11 @@ struct define_snapshot {
   /// The snapshot sets its times, but for keep_ms, and `root` if there is no parent.
   snapshot_description is;
   std::uint32_t keep_last = 0; ///< Older ones of the origin are deleted beyond so many. 0: none.
-  std::string held_by = {};    ///< A sandbox that stands on it from the beginning. Empty: none.
+  /// A sandbox that stands on it from the beginning, and alone: where there is a place for copies
+  /// it is defined once it has one. Empty: none.
+  std::string held_by = {};
+  /// Its copy shares what it can with that of this one, or, if that is empty, of its parent.
+  std::string earlier = {};
   request_context context = {};
 };
 struct find_snapshot {

@@ -65,8 +65,6 @@ public:
   virtual void served(const request_context&) {}
   /// It was used just now.
   virtual void used() {}
-  /// It is about to be told to stand still.
-  virtual void freezes() {}
   /// The start is over: nothing of it runs.
   virtual void stopped(const error& /*why*/) {}
   /// The deletion begins.

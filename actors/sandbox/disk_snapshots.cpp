@@ -92,6 +92,13 @@ void disk_snapshots::describe(sandbox_description& into) const {
   into.snapshot = record().value(told_key);
 }
 
+/// Nobody needs what is being kept of it.
+void disk_snapshots::deleting(const error&) {
+  for (const auto& [id, each] : taking_)
+    if (each.stands_on_it)
+      core_.release_snapshot(id);
+}
+
 void disk_snapshots::ends(const error& why) {
   for (const auto& [id, each] : std::exchange(taking_, {}))
     for (const auto& one : each.to)
@@ -153,6 +160,7 @@ void disk_snapshots::begin(const take_snapshot& wanted, const reply<snapshot_des
   asked.start = core_.start();
   asked.since = steady_clock::now();
   asked.stands_on_it = stands_on_it;
+  asked.earlier = stands_on_it ? base() : std::string{};
   if (!stands_on_it) // One that nobody has asked for is no use of the sandbox.
     asked.awake = core_.keep_awake();
   taking_.emplace(id, std::move(asked));
@@ -212,6 +220,7 @@ void disk_snapshots::on_taken(const std::string& id,
   if (asked.stands_on_it) {
     made.is.state = snapshot_state::deleted;
     made.held_by = core_.id();
+    made.earlier = asked.earlier;
   }
   core_.ask_snapshot(std::move(made), reply<snapshot_description>::function{
                                         [this, id](const result<snapshot_description>& defined) {
@@ -323,7 +332,9 @@ void disk_snapshots::stand_on(const snapshot_description& next, base_changes cha
       const auto before = base();
       all->push_back({disk_from_key, next.id});
       record().write(std::move(*all));
-      record().when_durable([=] { then(before == next.id ? std::string{} : before); }, refuse);
+      // A write that failed may have been made: the next start then needs what is held. If it was
+      // not, the alarm of the snapshot lets go.
+      record().when_durable([=] { then(before == next.id ? std::string{} : before); }, otherwise);
     },
     refuse);
 }
@@ -338,7 +349,7 @@ void disk_snapshots::write_base(const snapshot_description& next, const roll_bac
     auto all = changes_for(next);
     if (core_.now() != phase::asleep || core_.has_survived())
       all.push_back({rolled_back_key, "1"});
-    workspace_.note_roll_back(all);
+    workspace_.note_other_disk(all);
     ++rollbacks_;
     return all;
   };

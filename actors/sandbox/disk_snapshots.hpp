@@ -40,6 +40,7 @@ public:
   void note_start(std::vector<storage::change>& into) const;
 
   void describe(sandbox_description& into) const override;
+  void deleting(const error& why) override;
   void ends(const error& why) override;
 
 private:
@@ -54,6 +55,7 @@ private:
     steady_clock::time_point since = {}; ///< For figures alone, as the next.
     runtime::disk_snapshot made;
     bool stands_on_it = false; ///< It is for this sandbox alone, and is removed with its hold.
+    std::string earlier = {};  ///< As of define_snapshot.
 
     void give(const result<snapshot_description>& outcome) const;
   };

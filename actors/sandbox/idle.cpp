@@ -25,7 +25,6 @@ constexpr const char* idle_key = "idle_since";
 void idle::stand_still() {
   if (freezing_ || cannot_freeze_)
     return;
-  core_.each_part([](part& one) { one.freezes(); });
   freezing_ = true;
   engine_sandbox()->freeze(
     [this, start = core_.start(), number = ++last_freezing_, post = core_.post()](bool good) {

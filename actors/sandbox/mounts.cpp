@@ -157,11 +157,6 @@ void mounts::mount_in_turn(const bucket_mount& wanted, const request_context& co
     return to.fail(has_ended);
   if (const auto why = in_the_way(wanted))
     return to.fail(*why);
-  if (is_persistent(core_) && is_inside(wanted.path, core_.profile().cwd) &&
-      std::find(wanted.options.begin(), wanted.options.end(), "nonempty") != wanted.options.end())
-    return to.fail({errc::invalid_request,
-                    "The option \"nonempty\" cannot be used below " + core_.profile().cwd +
-                      " in a persistent sandbox: what the mount hides would be in no snapshot."});
   const auto began = steady_clock::now();
   mount_now(wanted, [=, this, start = core_.start()](const result<void>& outcome) {
     if (!outcome)

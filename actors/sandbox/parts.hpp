@@ -37,7 +37,7 @@ struct all_parts {
       , disk_(of, workspace_, teardown_)
       , description_(of)
       , egress_(of)
-      , workspace_(of, {idle_, pause_, disk_, startup_, teardown_})
+      , workspace_(of, {idle_, disk_, startup_, teardown_})
       , login_(of, startup_)
       , mounts_(of)
       , commands_(of)

@@ -76,13 +76,13 @@ struct sandbox_options {
   /// What people read of a sandbox. None: nothing.
   caption_rule captions = {};
   idle_ladder ladder;          ///< For one in which nothing runs and of which nothing is asked.
-  workspaces* files = nullptr; ///< Where snapshots go. Null: files are lost with their node.
+  workspaces* files = nullptr; ///< What an earlier version kept of files. Null: nothing is there.
   /// Where copies of whole disks go. Null: nowhere.
   std::shared_ptr<snapshots::disk_copies> copies;
   /// A snapshot of a whole disk is acknowledged once it has a copy. Else that is made later.
   bool acknowledges_copies = false;
-  /// Without such a place: what a persistent sandbox keeps is its whole disk, in snapshots of the
-  /// engine's, which are on this node alone.
+  /// Sandboxes may be persistent: their disks are kept in snapshots of the engine's, and those have
+  /// copies, if there is a place for copies.
   bool keeps_disks = false;
   /// What looks at disks. Null: nothing does, and disks are not compared.
   std::shared_ptr<snapshots::disk_helpers> disk_helpers;

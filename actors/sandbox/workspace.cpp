@@ -5,7 +5,6 @@
 #include "actors/sandbox/description.hpp"
 #include "actors/sandbox/disk_snapshots.hpp"
 #include "actors/sandbox/idle.hpp"
-#include "actors/sandbox/pause.hpp"
 #include "actors/sandbox/startup.hpp"
 #include "actors/sandbox/teardown.hpp"
 #include "base/failpoint.hpp"
@@ -28,10 +27,10 @@ constexpr const char* disk_kept_key = "disk_kept_ms";
 /// Reads all files, whatever their permissions are, and makes way for those that come.
 constexpr runtime::sandbox_user root{0, 0};
 
-/// Opens the tree as a snapshot needs it.
-open_tree_function opener(const core& of, runtime::file_operation what) {
-  return [in = of.engine_sandbox(), what, path = of.profile().cwd] {
-    return in->open_tree({what, path, {}, true}, root);
+/// Opens the workspace for what an earlier version kept of it.
+open_tree_function opener(const core& of) {
+  return [in = of.engine_sandbox(), path = of.profile().cwd] {
+    return in->open_tree({runtime::file_operation::write, path, {}, true}, root);
   };
 }
 
@@ -54,7 +53,7 @@ bool workspace::is_marked() const {
 }
 
 bool is_persistent(const core& of) {
-  return (of.options().files != nullptr || of.options().keeps_disks) &&
+  return of.options().keeps_disks &&
          (of.options().all_persistent || of.record().find(persistent_key) != nullptr);
 }
 
@@ -86,7 +85,7 @@ bool workspace::delays(const request_context& context, const then_function& then
                        const otherwise_function& otherwise) {
   if (!context.persistent || (is_marked() && !marking_))
     return false;
-  if (options().files == nullptr && !options().keeps_disks) {
+  if (!options().keeps_disks) {
     otherwise({errc::invalid_request, "this node keeps no snapshots of files"});
     return true;
   }
@@ -131,10 +130,12 @@ void workspace::note_start(std::vector<storage::change>& into) {
 }
 
 std::vector<storage::change> workspace::changes_of_kept(std::int64_t taken_ms) const {
-  return {{disk_kept_key, std::to_string(taken_ms)}};
+  std::vector<storage::change> changes{{disk_kept_key, std::to_string(taken_ms)}};
+  note_other_disk(changes);
+  return changes;
 }
 
-void workspace::note_roll_back(std::vector<storage::change>& into) const {
+void workspace::note_other_disk(std::vector<storage::change>& into) const {
   for (const auto* key : {snapshot_key, half_key})
     if (record().find(key) != nullptr)
       into.push_back({key, std::nullopt});
@@ -164,8 +165,7 @@ bool workspace::settle(const then_function& then, const otherwise_function&) {
     return false;
   }
   files_.token = std::make_shared<work_token>();
-  options().files->put_back(
-    {core_.id(), from->where, opener(core_, runtime::file_operation::write), files_.token}, told);
+  options().files->put_back({core_.id(), from->where, opener(core_), files_.token}, told);
   return false;
 }
 
@@ -236,44 +236,11 @@ void workspace::begin_snapshot() {
   files_.keeping = true;
   files_.used = false;
   files_.last_began = options().time->now();
-  if (options().files == nullptr) {
-    files_.waiting = std::exchange(files_.waiting_next, {});
-    return disk_.keep([this, start = core_.start(), number = ++number_](
-                        const result<void>& outcome) { on_disk_kept(start, number, outcome); });
-  }
-  files_.token = std::make_shared<work_token>();
   files_.waiting = std::exchange(files_.waiting_next, {});
-  const auto before = recorded();
-  const auto taken_ms =
-    std::max(options().time->unix_ms(), before ? before->taken_ms + 1 : std::int64_t{0});
-  options().files->keep({core_.id(), core_.epoch(), taken_ms,
-                         before && !record_unsure_ ? before->where : snapshot_reference{},
-                         opener(core_, runtime::file_operation::read), files_.token},
-                        [this, start = core_.start(), number = ++number_, taken_ms,
-                         post = core_.post()](const result<snapshot_reference>& outcome) {
-                          post([=, this] { on_kept(start, number, taken_ms, outcome); });
-                        });
-}
-
-/// It goes on for that, if it stands still. What reads its files is one of its processes.
-bool workspace::begin_awake() {
-  if (options().files == nullptr) { // It is one of its disk.
-    begin_snapshot();
-    return true;
-  }
-  if (idle_.freezing() && pause_.changing())
-    return false;
-  const bool stood_still = core_.now() == phase::frozen;
-  if (!idle_.thaw(false))
-    return false;
-  files_.refreeze |= stood_still;
-  begin_snapshot();
-  return true;
-}
-
-void workspace::refuse_next() {
-  for (const auto& each : std::exchange(files_.waiting_next, {}))
-    each.fail({errc::io_failed, "what runs in it does not go on"});
+  const bool has_older = record().find(snapshot_key) != nullptr;
+  disk_.keep([this, start = core_.start(), has_older](const result<void>& outcome) {
+    on_kept(start, has_older, outcome);
+  });
 }
 
 /// It is tried again, and costs less than half of the time. Files that cannot be kept will not be
@@ -294,7 +261,6 @@ void workspace::not_kept(const error& why) {
 
 void workspace::snapshot_over(const result<void>& outcome) {
   files_.keeping = false;
-  files_.token = nullptr;
   const bool before_stop = std::exchange(files_.before_stop, false);
   const bool unused = !files_.used && !core_.in_use();
   if (outcome)
@@ -305,63 +271,30 @@ void workspace::snapshot_over(const result<void>& outcome) {
     outcome ? each.deliver(caf::ok_atom::value) : each.fail(outcome.reason());
   if (!is_alive(core_.now()))
     return;
-  if (!files_.waiting_next.empty()) {
-    if (begin_awake())
-      return;
-    refuse_next();
-  }
-  const bool refreeze = std::exchange(files_.refreeze, false) && unused;
+  if (!files_.waiting_next.empty())
+    return begin_snapshot();
   if (core_.is_held())
-    return core_.now() == phase::running ? idle_.stand_still() : void();
+    return;
   if (before_stop && outcome && unused)
     return teardown_.stop();
-  if (refreeze && !before_stop)
-    idle_.stand_still();
   if (!idle_.check_scheduled())
     idle_.check(); // The step that was due when this began.
   expect_snapshot();
 }
 
-void workspace::on_kept(std::uint64_t start, std::uint64_t number, std::int64_t taken_ms,
-                        const result<snapshot_reference>& outcome) {
-  if (start != core_.start() || number != number_ || !files_.keeping)
-    return; // It is over. A snapshot that is in no record is removed some day.
-  if (!outcome)
-    return snapshot_over(outcome.reason());
-  record().write({{snapshot_key, std::to_string(taken_ms) + " " + *outcome}});
-  record().when_durable(
-    [this, start, where = *outcome] {
-      record_unsure_ = false;
-      options().files->forget(core_.id(), core_.epoch(), where);
-      log::debug("sandbox.files_kept", {{"id", core_.id()}});
-      if (start == core_.start())
-        snapshot_over({});
-    },
-    [this, start](const error& why) {
-      record_unsure_ = true;
-      if (start == core_.start())
-        snapshot_over(why);
-    });
-}
-
-void workspace::on_disk_kept(std::uint64_t start, std::uint64_t number,
-                             const result<void>& outcome) {
-  if (start != core_.start() || number != number_ || !files_.keeping)
-    return;
-  if (outcome)
+void workspace::on_kept(std::uint64_t start, bool had_older, const result<void>& outcome) {
+  if (outcome) {
     log::debug("sandbox.disk_kept", {{"id", core_.id()}});
-  snapshot_over(outcome);
+    if (had_older)
+      forget_snapshots();
+  }
+  if (start == core_.start() && files_.keeping)
+    snapshot_over(outcome);
 }
 
 void workspace::used() {
   files_.used = true;
   expect_snapshot();
-}
-
-/// The reader of its files would stand still as well.
-void workspace::freezes() {
-  if (files_.token)
-    files_.token->cancel();
 }
 
 void workspace::check() {
@@ -395,12 +328,8 @@ bool workspace::delays(idle_step next) {
     idle_.schedule_check(limits::snapshot_retry);
     return true;
   }
-  if (begin_awake()) {
-    files_.before_stop = stops && files_.keeping;
-  } else {
-    files_.retry_at = options().time->now() + limits::snapshot_retry;
-    idle_.schedule_check(limits::snapshot_retry);
-  }
+  begin_snapshot();
+  files_.before_stop = stops;
   return true;
 }
 
@@ -408,9 +337,8 @@ void workspace::keep(const reply<caf::ok_atom>& to) {
   if (!may_be_kept())
     return to.deliver(caf::ok_atom::value);
   files_.waiting_next.push_back(to);
-  if (files_.keeping || begin_awake())
-    return; // Else after the one that is on its way, which may be of an earlier moment.
-  refuse_next();
+  if (!files_.keeping) // Else after that one, which may be of an earlier moment.
+    begin_snapshot();
 }
 
 void workspace::keep_if_used(const reply<caf::ok_atom>& to) {

@@ -6,20 +6,18 @@ namespace insula::actors::inside_sandbox {
 
 class disk_snapshots;
 class idle;
-class pause;
 class startup;
 class teardown;
 
-/// Snapshots of the files of a persistent sandbox: taken now and then while it is used, before it
-/// stands still or is stopped for want of use, and before it is handed over; put back when it
-/// starts where its files are not. With no place for files, a snapshot is one of its whole disk,
-/// which its next start begins with.
+/// What is kept of a persistent sandbox: a snapshot of its whole disk, taken now and then while it
+/// is used, before it stands still or is stopped for want of use, and before it is handed over. Its
+/// next start begins with that. What an earlier version kept, which was /workspace alone, is put
+/// back by a start, and goes with the first snapshot of the disk.
 class workspace final : public part {
 public:
   /// The parts that it needs.
   struct others {
     idle& ladder;
-    pause& hold;
     disk_snapshots& disk;
     startup& starts;
     teardown& ends;
@@ -27,7 +25,6 @@ public:
   workspace(core& of, others with)
       : part(of)
       , idle_(with.ladder)
-      , pause_(with.hold)
       , disk_(with.disk)
       , startup_(with.starts)
       , teardown_(with.ends) {}
@@ -52,12 +49,12 @@ public:
   /// What a snapshot of its whole disk changes in the record.
   std::vector<storage::change> changes_of_kept(std::int64_t taken_ms) const;
   /// Adds to the record what makes its files those of its disk alone.
-  void note_roll_back(std::vector<storage::change>& into) const;
+  void note_other_disk(std::vector<storage::change>& into) const;
   /// It has been taken down while its files were put back: what it has is not all of them.
   bool has_half_its_files() const;
-  /// There may be some. Its record is loaded.
+  /// An earlier version may have kept some of it. Its record is loaded.
   bool has_snapshots() const;
-  /// Nothing of them is to be found any more. After its record has gone.
+  /// Nothing of that is to be found any more. After its record has gone, or says so.
   void forget_snapshots() const;
 
   /// The files of its last snapshot are back.
@@ -65,7 +62,6 @@ public:
   /// If its files were put back the request will say so, unless another one has.
   void served(const request_context& context) override;
   void used() override;
-  void freezes() override;
   void stopped(const error& why) override { forget(why); }
   void deleting(const error& why) override;
   void ends(const error& why) override { forget(why); }
@@ -86,12 +82,11 @@ private:
   /// Of one start.
   struct files_of_start {
     state now = state::unknown;
-    bool ran_before = false;  ///< It is not the first start.
-    bool used = false;        ///< Since the last snapshot began.
-    bool keeping = false;     ///< A snapshot is on its way.
-    bool before_stop = false; ///< It is for want of use, and the last thing that is done.
-    bool refreeze = false;    ///< It stood still before, and is to do so again.
-    std::shared_ptr<work_token> token;
+    bool ran_before = false;           ///< It is not the first start.
+    bool used = false;                 ///< Since the last snapshot began.
+    bool keeping = false;              ///< A snapshot is on its way.
+    bool before_stop = false;          ///< It is for want of use, and the last thing that is done.
+    std::shared_ptr<work_token> token; ///< Of what is put back.
     std::optional<steady_clock::time_point> last_began;
     steady_clock::time_point retry_at{};
     std::chrono::seconds retry = limits::snapshot_retry; ///< After the next failure, at least.
@@ -108,25 +103,17 @@ private:
   void expect_snapshot();
   void check();
   void begin_snapshot();
-  bool begin_awake();
-  void refuse_next();
-  void on_kept(std::uint64_t start, std::uint64_t number, std::int64_t taken_ms,
-               const result<snapshot_reference>& outcome);
-  void on_disk_kept(std::uint64_t start, std::uint64_t number, const result<void>& outcome);
+  void on_kept(std::uint64_t start, bool had_older, const result<void>& outcome);
   void not_kept(const error& why);
   void snapshot_over(const result<void>& outcome);
 
   idle& idle_;
-  pause& pause_;
   disk_snapshots& disk_;
   startup& startup_;
   teardown& teardown_;
   files_of_start files_;
-  std::uint64_t number_ = 0;   ///< Of the last snapshot.
-  bool check_is_set_ = false;  ///< A look at whether one is due is on its way.
-  bool record_unsure_ = false; ///< What the record says of the last snapshot may be older than what
-                               ///< is there: nothing is shared with that.
-  bool marking_ = false;       ///< Persistence was requested; the record is not durable yet.
+  bool check_is_set_ = false; ///< A look at whether one is due is on its way.
+  bool marking_ = false;      ///< Persistence was requested; the record is not durable yet.
 };
 
 /// Its files outlive their node. Its record is loaded.

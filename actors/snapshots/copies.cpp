@@ -229,8 +229,15 @@ void disk_copies::note_cached(const std::string& id, std::uint64_t bytes) {
   }
 }
 
+void disk_copies::end() {
+  const std::lock_guard hold{guard_};
+  ended_ = true;
+}
+
 /// Those that were used last stay. A sandbox that runs needs its one no more.
 std::vector<std::string> disk_copies::take_unneeded() {
+  if (ended_)
+    return {};
   std::vector<std::pair<std::chrono::steady_clock::time_point, std::string>> by_use;
   for (const auto& [id, each] : cached_)
     if (!cache_.owns(id))

@@ -74,6 +74,9 @@ public:
   /// room.
   void note_cached(const std::string& id, std::uint64_t bytes);
 
+  /// Nobody is asked from now on which snapshots are this node's: none goes to make room.
+  void end();
+
   /// As workspaces::forget(), of the copies of a snapshot.
   void forget(const std::string& id, storage::epoch last, const snapshot_reference& newest);
 
@@ -105,6 +108,7 @@ private:
   std::mutex guard_; ///< For what follows.
   std::map<std::string, bringing> bringing_;
   std::map<std::string, cached> cached_;
+  bool ended_ = false;
 };
 
 /// For bring_request::disk_bytes: of a snapshot of so many bytes, where a new sandbox may have

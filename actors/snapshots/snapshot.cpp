@@ -112,6 +112,10 @@ public:
             if (made.pending)
               return copy_or_delete(
                 [=](const result<void>& outcome) { outcome ? told() : to(outcome.reason()); });
+            if (!wanted.held_by.empty() && options_->copies)
+              return copy_or_release(wanted, [=](const result<void>& outcome) {
+                outcome ? told() : to(outcome.reason());
+              });
             told();
             if (wants_copy(made))
               copy(nullptr);
@@ -146,7 +150,7 @@ public:
         if (found->state == snapshot_state::failed)
           return to(error{errc::not_found, "what snapshot " + id_ + " had is lost"});
         if (found->sandboxes >= limits::snapshot_sandboxes)
-          return to(error{errc::limit_reached, "as many sandboxes stand on this snapshot as may"});
+          return refuse_hold(to);
         if (found->pending)
           return to(copy_comes_later(id_));
         if (found->image_changed)
@@ -165,6 +169,15 @@ public:
         record_.when_durable([=, this] { to(*is()); }, [to](const error& why) { to(why); });
       },
       [to](const error& why) { to(why); }, wanted.context);
+  }
+
+  /// There may be room later: a node that was lost, or did not hear that it may, holds what it
+  /// holds.
+  void refuse_hold(const answer_function& to) {
+    look_at_sandboxes([to] {
+      to(error{errc::limit_reached, "as many sandboxes stand on this snapshot as may",
+               limits::brought_again_s});
+    });
   }
 
   void release(const release_snapshot& wanted, then_function then, otherwise_function otherwise) {
@@ -427,6 +440,10 @@ private:
     return options_->copies != nullptr && is.copy.empty() && has_bytes(is) &&
            (is_for_all || copy_needed_);
   }
+  /// A sandbox begins with it next, and nothing else does.
+  static bool is_kept_disk(const snapshot_description& is) {
+    return is.hidden && is.state == snapshot_state::deleted && is.sandboxes > 0;
+  }
   /// Another node is to have its bytes, whoever sees it.
   void need_copy(const snapshot_description& is) {
     if (parts_ || !has_bytes(is) || !is.copy.empty() || !is.no_copy.empty())
@@ -442,12 +459,30 @@ private:
       const auto told = outcome ? outcome : result<void>{no_copy_since(outcome.reason())};
       const auto tell = [then, told, kept] { then(told); };
       const auto now = is();
-      // The next server makes it where this one ends.
+      // The next server makes it where this one ends, and the node that has the bytes where this
+      // one has none: for as long as that may come back.
       const bool ends = !outcome && (outcome.reason().code == errc::sandbox_not_running ||
                                      outcome.reason().code == errc::node_unreachable);
-      if (outcome || ends || !now || now->state != snapshot_state::created)
+      const bool may_come =
+        away_ && now &&
+        options_->time->unix_ms() - now->created_ms < limits::deleted_snapshots_kept.count();
+      if (outcome || ends || may_come || !now || now->state != snapshot_state::created)
         return tell();
       mark_deleted(tell, [tell](const error&) { tell(); });
+    });
+  }
+
+  /// What a persistent sandbox begins with next. What it began with before stays until there is a
+  /// copy of this one.
+  void copy_or_release(const define_snapshot& of, outcome_function then) {
+    copy_needed_ = true;
+    earlier_ = of.earlier;
+    copy([=, this, kept = busy()](const result<void>& outcome) {
+      if (outcome)
+        return then(outcome);
+      const auto tell = [then, kept, why = no_copy_since(outcome.reason())] { then(why); };
+      release({id_, of.held_by}, tell,
+              [tell](const error&) { tell(); }); // The alarm does it later.
     });
   }
 
@@ -479,10 +514,12 @@ private:
         const auto found = is();
         if (!copying_ || !found || !wants_copy(*found))
           return end_copying(found && !found->copy.empty() ? result<void>{} : not_found());
-        const auto image = image_under(*options_->images, *found);
+        auto image = image_under(*options_->images, *found);
+        if (!image) // What reads a disk needs none in particular: `host` may have changed since.
+          image = options_->images->find(found->image);
         if (!image)
           return not_copied(image_gone);
-        with_copy_of_parent(*found, [=, this](const snapshot_reference& earlier) {
+        with_earlier_copy(*found, [=, this](const snapshot_reference& earlier) {
           if (!copying_)
             return;
           const auto now = options_->time->unix_ms();
@@ -500,16 +537,18 @@ private:
       [this](const error& why) { not_copied(why); }, {});
   }
 
-  /// What it shares with its parent is not written again: as long as that is not deleted.
-  void with_copy_of_parent(const snapshot_description& is,
-                           std::function<void(const snapshot_reference&)> then) {
+  /// What it shares with an earlier one is not written again: as long as that is not deleted.
+  void with_earlier_copy(const snapshot_description& is,
+                         std::function<void(const snapshot_reference&)> then) {
     const auto directory = options_->objects->get();
-    if (is.parent.empty() || !directory || (copying_ && copying_->alone))
+    const auto& earlier = earlier_.empty() ? is.parent : earlier_;
+    if (earlier.empty() || !directory || (copying_ && copying_->alone))
       return then({});
-    self_->request(directory, caf::infinite, find_snapshot{is.parent})
+    self_->request(directory, caf::infinite, find_snapshot{earlier, {}, true})
       .then(
-        [then](const snapshot_description& parent) {
-          then(parent.state == snapshot_state::created ? parent.copy : snapshot_reference{});
+        [then](const snapshot_description& found) {
+          const bool stays = found.state == snapshot_state::created || found.sandboxes > 0;
+          then(stays ? found.copy : snapshot_reference{});
         },
         [then](const caf::error&) { then({}); });
   }
@@ -521,12 +560,12 @@ private:
     const auto found = is();
     if (!found)
       return end_copying(not_found());
-    with_copy_of_parent(*found, [=, this](const snapshot_reference& now) {
+    with_earlier_copy(*found, [=, this](const snapshot_reference& now) {
       if (!copying_)
         return;
       if (earlier.empty() || now == earlier)
         return write_copy(taken_ms, *kept);
-      copying_->alone = true; // The parent has gone, with what this copy may need.
+      copying_->alone = true; // The earlier one has gone, with what this copy may need.
       try_to_copy();
     });
   }
@@ -549,6 +588,8 @@ private:
             failpoint("snapshot.copied");
             log::info("snapshot.copied", {{"id", id_}});
             count();
+            if (is_kept_disk(*found) && !options_->engine->keeps_snapshots())
+              options_->engine->drop_snapshot(id_, [](const result<void>&) {});
             away_ = false;
             if (copying_ && copying_->alone) // There is an earlier one.
               options_->copies->forget(id_, epoch_, kept);
@@ -753,14 +794,15 @@ private:
     std::shared_ptr<work_token> token;
     std::shared_ptr<void> kept; ///< Its actor, until this is over.
     std::chrono::seconds pause = limits::snapshot_retry;
-    bool alone = false; ///< It shares nothing with its parent's.
+    bool alone = false; ///< It shares nothing with an earlier one.
     unsigned bad = 0;   ///< Attempts that its disk has made fail.
   };
   std::optional<copying> copying_;
+  std::string earlier_; ///< As of define_snapshot.
   std::size_t busy_ = 0;
   bool parts_ = false;       ///< It goes on elsewhere: nothing is begun any more.
   bool leaves_ = false;      ///< It ends as soon as all that it was asked is answered.
-  bool copy_needed_ = false; ///< By another node, though nobody sees it.
+  bool copy_needed_ = false; ///< By another node or its sandbox, though nobody sees it.
   bool lacks_image_ = false; ///< What it lies over is not here, so it can have no copy.
   bool away_ = false;        ///< The engine does not have its bytes, and there is no copy.
   std::uint64_t asked_ = 0;

@@ -753,10 +753,11 @@ void spawner::make_disk(const request& wanted) {
 void spawner::disk_is_made(std::uint32_t slot, result<unique_fd> made) {
   const auto [wanted, unwanted] = forks_.extract(slot).mapped();
   if (!made) {
-    log::error(
-      "spawner.create_failed",
+    const bool is_missing = made.reason().code == errc::not_found; // It may come from a copy.
+    log::write(
+      is_missing ? log::level::info : log::level::error, "spawner.create_failed",
       {{"slot", slot}, {"step", name_of(launch_step::disk)}, {"reason", made.reason().message}});
-    const int why = made.reason().code == errc::not_found ? ENOENT : EIO;
+    const int why = is_missing ? ENOENT : EIO;
     return tell(event::create_failed, slot, unwanted ? ECANCELED : why, launch_step::disk);
   }
   if (unwanted || ending_) {

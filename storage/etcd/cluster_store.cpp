@@ -194,7 +194,7 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
 
   // ---- Owning
 
-  void own(const std::string& id, answer<owning> then) {
+  void own(const std::string& id, answer<owning> then, bool anyhow = false) {
     if (over)
       return then(going_down);
     if (!member.good())
@@ -203,8 +203,8 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
       known->found_unused = false;
       if (!known->leaving)
         return then(owning{member.self(), known->since});
-      known->afterwards.emplace_back(
-        [self = shared_from_this(), id, then = std::move(then)] { self->own(id, then); });
+      known->afterwards.emplace_back([self = shared_from_this(), id, then = std::move(then),
+                                      anyhow] { self->own(id, then, anyhow); });
       return;
     }
     auto& waiters = asked[id];
@@ -219,7 +219,7 @@ struct cluster_store::state : std::enable_shared_from_this<state> {
     const auto node_key = options.prefix + "nodes/" + member.self();
     what.conditions = {{owner_key(id), condition::of::created, 0},
                        {node_key, condition::of::created, member.since()}};
-    auto refused = options.refuses();
+    auto refused = anyhow ? std::nullopt : options.refuses();
     if (!refused)
       what.then = {operation::put(owner_key(id), member.self(), member.lease()),
                    operation::read(head_key(id))};
@@ -828,9 +828,10 @@ void cluster_store::release(const std::string& owner, epoch held) {
   state_->with.post([st = state_, owner, held] { st->release(owner, held); });
 }
 
-void cluster_store::own(std::string id, std::function<void(result<owning>)> then) {
-  state_->with.post(
-    [st = state_, id = std::move(id), then = std::move(then)] { st->own(id, then); });
+void cluster_store::own(std::string id, std::function<void(result<owning>)> then, bool anyhow) {
+  state_->with.post([st = state_, id = std::move(id), then = std::move(then), anyhow] {
+    st->own(id, then, anyhow);
+  });
 }
 
 void cluster_store::find_owner(std::string id, std::function<void(result<found_owner>)> then) {

@@ -89,8 +89,9 @@ public:
     revision since = 0;
   };
 
-  /// Owns it if nobody does; the answer is who does now. Errors: what options.refuses says.
-  void own(std::string id, std::function<void(result<owning>)> then);
+  /// Owns it if nobody does; the answer is who does now. Errors: what options.refuses says, which
+  /// is not asked if it is to own it `anyhow`.
+  void own(std::string id, std::function<void(result<owning>)> then, bool anyhow = false);
   struct found_owner {
     std::string node;      ///< Empty: nobody.
     bool has_been = false; ///< There is a record of it.

@@ -24,6 +24,7 @@ struct fake_store {
   bool held_is_on_its_way = false; ///< A write that is held back is not there to be read yet.
   bool hold_reads = false;
   std::optional<error> write_error;
+  std::string write_error_of;      ///< Of that owner's records alone. Empty: of all.
   std::optional<error> held_error; ///< What is held back is refused with that in the end.
   std::optional<error> read_error;
   std::vector<std::function<void()>> held;
@@ -39,7 +40,7 @@ struct fake_store {
           [this, self](storage::write_batch& batch,
                        const request_context&) -> caf::result<caf::ok_atom> {
             ++writes;
-            if (write_error)
+            if (write_error && (write_error_of.empty() || batch.owner == write_error_of))
               return to_caf(*write_error);
             if (hold_writes && held_error) {
               auto refused = self->make_response_promise<caf::ok_atom>();
@@ -116,6 +117,11 @@ struct fake_store {
           },
         };
       }));
+  }
+
+  /// A record as an earlier server has left it.
+  void put(const std::string& owner, std::vector<storage::change> record) {
+    disk.commit({owner, 1, std::move(record)}, [](result<void>) {});
   }
 
   /// An answer is given by its actor, and nowhere else.

@@ -1,4 +1,6 @@
-// Snapshots of a persistent sandbox's files: when they are taken, and when they are put back.
+// What is kept of a persistent sandbox: when its disk is kept, what its next start begins with, and
+// how that takes over what an earlier version kept of its files.
+#include "actors/snapshots/snapshot.hpp"
 #include "tests/actors/fake_workspaces.hpp"
 #include "tests/actors/fixture.hpp"
 
@@ -12,13 +14,47 @@ namespace {
 
 struct files_node : small_node {
   fake_workspaces files;
+  node_directory_actor directory;
   sandbox_object_actor box;
 
   files_node() {
     options->files = &files;
+    options->copies = std::make_shared<actors::snapshots::disk_copies>(
+      engine, files, actors::snapshots::disk_copies::cache_settings{});
+    options->keeps_disks = true;
     options->keep_interval = 1min;
     options->ladder = {};
+    directory = make_directory(actors::snapshot_kind(options));
     box = make_sandbox();
+  }
+
+  /// Where the newest sandbox lives: those that copy disks are the node's own.
+  fake_sandbox& place() {
+    const auto at = std::find_if(engine.creations.rbegin(), engine.creations.rend(),
+                                 [](const auto& each) { return each.spec.host_name != "disks"; });
+    return *at->place;
+  }
+  fake_process& process() { return *place().processes.back(); }
+  std::string began_with() {
+    const auto at = std::find_if(engine.creations.rbegin(), engine.creations.rend(),
+                                 [](const auto& each) { return each.spec.host_name != "disks"; });
+    return at->spec.disk_from;
+  }
+  /// What its next start begins with.
+  std::string base() { return record("disk_from"); }
+  bool has_bytes(const std::string& id) { return engine.snapshots->contains(id); }
+  /// The sandbox whose disk was kept then.
+  std::string origin_of_kept(std::size_t which) {
+    const auto id = files.kept.at(which).what.sandbox.substr(std::string{"disk-"}.size());
+    return store.value("snapshot:" + id, "origin");
+  }
+  /// An earlier version has kept its workspace.
+  void has_kept_files(std::int64_t taken_ms = 1'600'000'000'000) {
+    store.put("abc", {{"created_ms", "1500000000000"},
+                      {"image", "host"},
+                      {"persistent", "1500000000000"},
+                      {"snapshot", std::to_string(taken_ms) + " old place"},
+                      {"started_ms", "1500000000000"}});
   }
 
   pending<caf::ok_atom> ask_for(request_context context) {
@@ -42,16 +78,11 @@ struct files_node : small_node {
   std::string record(const char* key) { return store.value("abc", key); }
   /// Its spawner has died.
   void lose() {
-    engine.creations.back().end();
+    const auto at = std::find_if(engine.creations.rbegin(), engine.creations.rend(),
+                                 [](const auto& each) { return each.spec.host_name != "disks"; });
+    at->end();
     sys.run();
     REQUIRE(state() == "asleep");
-  }
-  /// It has a snapshot, and is not there any more.
-  void lost_with_snapshot() {
-    use();
-    sys.advance(61s);
-    REQUIRE(files.kept.size() == 1);
-    lose();
   }
 };
 
@@ -114,7 +145,7 @@ TEST_CASE("whoever asks for it is answered when it is durable that the sandbox i
     CHECK(node.engine.creations.empty());
   }
   SECTION("on a node that keeps none") {
-    node.options->files = nullptr;
+    node.options->keeps_disks = false;
     CHECK(node.ask_for(wanted).reason().code == errc::invalid_request);
   }
 }
@@ -128,12 +159,14 @@ TEST_CASE("a sandbox that is used is kept on an interval, and one that is not is
   node.sys.advance(2s);
   REQUIRE(node.files.kept.size() == 1);
   const auto first = node.files.kept.front().what;
-  CHECK(first.sandbox == "abc");
-  CHECK(first.epoch == 1);
+  const auto kept = node.base();
+  CHECK(first.sandbox == "disk-" + kept);
+  CHECK(first.whole);
+  CHECK(first.waited_for);
   CHECK(first.earlier.empty());
-  CHECK(node.place().files == std::vector<std::string>{"read tree /workspace"});
-  CHECK(node.record("snapshot") == std::to_string(first.taken_ms) + " place1");
-  CHECK(node.files.forgotten == std::vector<std::string>{"abc place1"});
+  CHECK(node.place().files.empty()); // Nothing in it reads its disk.
+  CHECK(node.has_bytes(kept));
+  CHECK(node.files.forgotten.empty());
 
   node.sys.advance(1h);
   CHECK(node.files.kept.size() == 1);
@@ -141,7 +174,9 @@ TEST_CASE("a sandbox that is used is kept on an interval, and one that is not is
   node.sys.advance(21s);
   REQUIRE(node.files.kept.size() == 2); // The last one was long ago.
   CHECK(node.files.kept.back().what.earlier == "place1");
-  CHECK(node.files.kept.back().what.taken_ms > first.taken_ms);
+  CHECK(node.base() != kept);
+  CHECK_FALSE(node.has_bytes(kept));
+  CHECK(node.files.forgotten == std::vector<std::string>{"disk-" + kept + " "});
 
   // A command that runs is use.
   const auto runs = node.sys.ask<process_actor>(node.box, command("sleep"));
@@ -151,6 +186,22 @@ TEST_CASE("a sandbox that is used is kept on an interval, and one that is not is
   for (int i = 0; i < 3; ++i)
     node.sys.advance(61s);
   CHECK(node.files.kept.size() >= 5);
+}
+
+TEST_CASE("a node whose disks are in memory has them brought from their copies",
+          "[actors][files]") {
+  files_node node;
+  node.engine.in_memory = true;
+  node.use();
+  node.sys.advance(61s);
+  const auto kept = node.base();
+  CHECK_FALSE(kept.empty());
+  CHECK_FALSE(node.has_bytes(kept)); // Memory is not for what nobody may need.
+  node.lose();
+  CHECK(node.told());
+  CHECK(node.began_with() == kept);
+  REQUIRE(node.files.back.size() == 1);
+  CHECK(node.files.back.front().what.from == "place1");
 }
 
 TEST_CASE("without an interval there are snapshots at the end alone", "[actors][files]") {
@@ -171,11 +222,35 @@ TEST_CASE("all sandboxes may be persistent", "[actors][files]") {
   CHECK(node.files.kept.size() == 1);
 }
 
-TEST_CASE("files are put back before the first command, and the first answer says so",
+TEST_CASE("a sandbox begins with what was kept of it, and the first answer says so",
           "[actors][files]") {
   files_node node;
-  node.lost_with_snapshot();
+  node.use();
+  node.sys.advance(61s);
+  const auto kept = node.base();
   const auto taken_ms = node.files.kept.front().what.taken_ms;
+  node.lose();
+  SECTION("its node has it") {}
+  SECTION("its node has lost it") {
+    node.engine.snapshots->clear();
+    node.files.hold = true;
+    const auto asked = node.ask_for({});
+    REQUIRE(node.files.back.size() == 1);
+    CHECK(node.files.back.front().what.from == "place1");
+    CHECK(asked.open());
+    CHECK(node.state() == "starting");
+    node.files.finish_back();
+    node.sys.run();
+    asked.value();
+  }
+  CHECK(node.told() == taken_ms);
+  CHECK_FALSE(node.told());
+  CHECK(node.began_with() == kept);
+}
+
+TEST_CASE("what an earlier version kept is put back before the first command", "[actors][files]") {
+  files_node node;
+  node.has_kept_files();
   node.files.hold = true;
   request_context first;
   first.recovered = std::make_shared<recovery_place>();
@@ -183,7 +258,8 @@ TEST_CASE("files are put back before the first command, and the first answer say
   CHECK(asked.open());
   CHECK(node.state() == "starting");
   REQUIRE(node.files.back.size() == 1);
-  CHECK(node.files.back.front().what.from == "place1");
+  CHECK(node.files.back.front().what.from == "old place");
+  CHECK_FALSE(node.files.back.front().what.whole);
   CHECK(node.record("half_files") == "1");
   node.store.hold_writes = true;
   node.files.finish_back();
@@ -195,14 +271,26 @@ TEST_CASE("files are put back before the first command, and the first answer say
   asked.value();
   CHECK(node.record("half_files").empty());
   CHECK(node.state() == "running");
-  CHECK(first.recovered->tell() == taken_ms);
+  CHECK(first.recovered->tell() == 1'600'000'000'000);
   CHECK_FALSE(first.recovered->tell());
   CHECK_FALSE(node.told());
+
+  INFO("they are in the first snapshot of its disk, and go");
+  node.store.hold_writes = node.files.hold = false;
+  node.sys.ask<caf::ok_atom>(node.box, keep_files_atom::value).value();
+  CHECK(node.record("snapshot").empty());
+  CHECK_FALSE(node.base().empty());
+  CHECK(node.files.forgotten == std::vector<std::string>{"abc "});
+  node.lose();
+  CHECK(node.told());
+  CHECK(node.files.back.size() == 1);
 }
 
 TEST_CASE("if the first request goes without an answer the next one is told", "[actors][files]") {
   files_node node;
-  node.lost_with_snapshot();
+  node.use();
+  node.sys.advance(61s);
+  node.lose();
   request_context first;
   first.recovered = std::make_shared<recovery_place>();
   node.ask_for(first).value();
@@ -213,7 +301,7 @@ TEST_CASE("if the first request goes without an answer the next one is told", "[
 TEST_CASE("a sandbox whose files cannot be had does not start, and does once they can",
           "[actors][files]") {
   files_node node;
-  node.lost_with_snapshot();
+  node.has_kept_files();
   SECTION("because the place does not answer") {
     node.files.failure = error{errc::store_failed, "no answer"};
     const auto why = node.ask_for({}).reason();
@@ -256,7 +344,7 @@ TEST_CASE("a sandbox that was lost before its first snapshot says that, too", "[
 
 TEST_CASE("a server that ends while files are put back leaves no half of them", "[actors][files]") {
   files_node node;
-  node.lost_with_snapshot();
+  node.has_kept_files();
   node.files.hold = true;
   const auto asked = node.ask_for({});
   REQUIRE(node.record("half_files") == "1");
@@ -280,6 +368,7 @@ TEST_CASE("an adopted sandbox has its files, and goes on being kept", "[actors][
   node.use();
   node.sys.advance(61s);
   const auto left = std::make_shared<fake_sandbox>();
+  left->snapshots = node.engine.snapshots;
   node.engine.left["abc"] = left;
   caf::anon_send_exit(node.box, caf::exit_reason::user_shutdown);
   node.sys.run();
@@ -353,23 +442,6 @@ TEST_CASE("a sandbox whose last snapshot fails is not stopped, but stands still 
   CHECK(node.place().destroys == 1);
 }
 
-TEST_CASE("use after a last snapshot that did not begin is no reason to stop", "[actors][files]") {
-  files_node node;
-  node.options->ladder = {10min, 1h};
-  node.use();
-  node.sys.advance(11min);
-  REQUIRE(node.state() == "frozen");
-  node.place().refuse_thaw = true;
-  node.sys.advance(50min); // It was to be stopped.
-  node.place().refuse_thaw = false;
-  node.use();
-  const auto before = node.files.kept.size();
-  node.sys.advance(61s);
-  CHECK(node.files.kept.size() > before);
-  CHECK(node.state() == "running");
-  CHECK(node.place().destroys == 0);
-}
-
 TEST_CASE("what a sandbox cannot have kept is tried less and less often", "[actors][files]") {
   files_node node;
   node.use();
@@ -388,7 +460,7 @@ TEST_CASE("what a sandbox cannot have kept is tried less and less often", "[acto
   SECTION("and as usual once it can be kept") {
     node.files.failure = std::nullopt;
     tries_in(11min);
-    CHECK_FALSE(node.record("snapshot").empty());
+    CHECK_FALSE(node.base().empty());
   }
   SECTION("but for whoever hands it over at once") {
     node.files.failure = std::nullopt;
@@ -401,24 +473,25 @@ TEST_CASE("what a sandbox cannot have kept is tried less and less often", "[acto
   CHECK(tries_in(10min) >= 9);
 }
 
-TEST_CASE("after a write that may have been made nothing is shared with an earlier snapshot",
-          "[actors][files]") {
+TEST_CASE("after a write that may have been made, what it names stays", "[actors][files]") {
   files_node node;
   node.use();
   node.sys.advance(61s);
-  node.use();
+  const auto first = node.base();
+  node.files.hold = true;
+  const auto asked = node.sys.ask<caf::ok_atom>(node.box, keep_files_atom::value);
+  node.store.write_error_of = "abc";
   node.store.write_error = error{errc::node_unreachable, "perhaps"};
-  node.sys.advance(61s);
-  REQUIRE(node.files.kept.size() >= 2);
-  CHECK(node.files.kept[1].what.earlier == "place1");
+  node.files.finish_keep();
+  node.sys.run();
+  CHECK(asked.reason().code == errc::node_unreachable);
+  CHECK(node.has_bytes(first));
+  CHECK(node.engine.snapshots->size() == 2);
   node.store.write_error = std::nullopt;
-  const auto failed = node.files.kept.size();
-  node.sys.advance(61s);
-  REQUIRE(node.files.kept.size() > failed);
-  CHECK(node.files.kept[failed].what.earlier.empty());
-  node.use();
-  node.sys.advance(61s);
-  CHECK_FALSE(node.files.kept.back().what.earlier.empty());
+  node.files.hold = false;
+  node.sys.ask<caf::ok_atom>(node.box, keep_files_atom::value).value();
+  CHECK(node.files.kept.back().what.earlier == "place1");
+  CHECK_FALSE(node.has_bytes(first));
 }
 
 TEST_CASE("a snapshot that fails is tried again, not at once", "[actors][files]") {
@@ -427,13 +500,13 @@ TEST_CASE("a snapshot that fails is tried again, not at once", "[actors][files]"
   node.files.failure = error{errc::store_failed, "no answer"};
   node.sys.advance(61s);
   CHECK(node.files.kept.size() == 1);
-  CHECK(node.record("snapshot").empty());
+  CHECK(node.base().empty());
   node.sys.advance(5s);
   CHECK(node.files.kept.size() == 1);
   node.files.failure = std::nullopt;
   node.sys.advance(2min);
   CHECK(node.files.kept.size() == 2);
-  CHECK_FALSE(node.record("snapshot").empty());
+  CHECK_FALSE(node.base().empty());
 }
 
 TEST_CASE("who hands a sandbox over gets a snapshot of what is there by then", "[actors][files]") {
@@ -465,11 +538,11 @@ TEST_CASE("who hands a sandbox over gets a snapshot of what is there by then", "
     CHECK(token->cancelled());
     node.files.finish_keep();
     node.sys.run();
-    CHECK(node.record("snapshot").empty());
+    CHECK(node.engine.snapshots->empty());
   }
 }
 
-TEST_CASE("a frozen sandbox stands still again after a snapshot", "[actors][files]") {
+TEST_CASE("a frozen sandbox is kept as it stands still", "[actors][files]") {
   files_node node;
   node.options->ladder = {10min, 0ms};
   node.options->keep_interval = 0ms;
@@ -478,7 +551,7 @@ TEST_CASE("a frozen sandbox stands still again after a snapshot", "[actors][file
   CHECK(node.state() == "frozen");
   node.files.hold = true;
   const auto asked = node.sys.ask<caf::ok_atom>(node.box, keep_files_atom::value);
-  CHECK(node.state() == "running");
+  CHECK(node.state() == "frozen");
   node.files.finish_keep();
   node.sys.run();
   asked.value();
@@ -499,7 +572,7 @@ TEST_CASE("a paused sandbox is kept for a hand-over, and stays paused", "[actors
   CHECK(node.place().frozen);
 }
 
-TEST_CASE("whoever waits for the next snapshot is told if a pause comes first", "[actors][files]") {
+TEST_CASE("a pause disturbs no snapshot, and the next one neither", "[actors][files]") {
   files_node node;
   node.use();
   node.files.hold = true;
@@ -507,18 +580,17 @@ TEST_CASE("whoever waits for the next snapshot is told if a pause comes first", 
   REQUIRE(node.files.kept.size() == 1);
   node.place().hold_freeze = true;
   const auto pausing = node.sys.ask<sandbox_description>(node.box, pause_sandbox{true, {}});
-  CHECK(node.files.kept.back().what.token->cancelled());
-  pending<caf::ok_atom> asked = GENERATE(false, true)
-                                  ? node.sys.ask<caf::ok_atom>(node.box, hand_over_atom::value)
-                                  : node.sys.ask<caf::ok_atom>(node.box, keep_files_atom::value);
-  node.files.failure = error{errc::sandbox_not_running, "cancelled"};
+  CHECK_FALSE(node.files.kept.back().what.token->cancelled());
+  const auto asked = node.sys.ask<caf::ok_atom>(node.box, keep_files_atom::value);
   node.files.finish_keep();
   node.sys.run();
-  CHECK(asked.reason().code == errc::io_failed);
+  REQUIRE(node.files.kept.size() == 2);
+  node.files.finish_keep();
+  node.sys.run();
+  asked.value();
   node.place().finish_freeze(true);
   node.sys.run();
   pausing.value();
-  // And it can be resumed here.
   node.sys.ask<sandbox_description>(node.box, pause_sandbox{false, {}}).value();
   CHECK(node.state() == "running");
 }
@@ -547,9 +619,9 @@ TEST_CASE("a sandbox that is handed over serves nobody here from then on", "[act
     leaving.value();
     CHECK(node.state() == "asleep");
     CHECK(node.place().destroys == 1);
-    CHECK(node.leases.held.empty());
+    CHECK_FALSE(node.leases.held.contains("abc"));
     CHECK(node.files.kept.size() == 1);
-    CHECK_FALSE(node.record("snapshot").empty());
+    CHECK_FALSE(node.base().empty());
   }
   SECTION("but as before if they cannot be kept") {
     node.files.failure = error{errc::store_failed, "no answer"};
@@ -629,19 +701,18 @@ TEST_CASE("a deletion that is overtaken by an eviction is none", "[actors][files
 TEST_CASE("a snapshot of an owner that is owner no more is nothing", "[actors][files]") {
   files_node node;
   node.use();
-  node.sys.run();
   node.store.write_error = error{errc::stale_epoch, "somebody else is"};
   node.sys.advance(61s);
-  CHECK(node.files.kept.size() == 1);
-  CHECK(node.record("snapshot").empty());
-  CHECK(node.files.forgotten.empty());
+  CHECK(node.base().empty());
+  CHECK(node.engine.snapshots->empty());
+  CHECK(node.files.kept.empty());
 }
 
 TEST_CASE("a deleted sandbox's snapshots are forgotten after its record", "[actors][files]") {
   files_node node;
   node.use();
   node.sys.advance(61s);
-  node.files.forgotten.clear();
+  const auto kept = node.base();
   SECTION("while it runs") {}
   SECTION("while it does not") {
     node.lose();
@@ -652,7 +723,8 @@ TEST_CASE("a deleted sandbox's snapshots are forgotten after its record", "[acto
   node.store.let_go();
   node.sys.run();
   asked.value();
-  CHECK(node.files.forgotten == std::vector<std::string>{"abc "});
+  CHECK(node.files.forgotten == std::vector<std::string>{"abc ", "disk-" + kept + " "});
+  CHECK_FALSE(node.has_bytes(kept));
   node.box = node.make_sandbox();
   CHECK_FALSE(node.told());
   CHECK(node.files.back.empty());
@@ -661,7 +733,7 @@ TEST_CASE("a deleted sandbox's snapshots are forgotten after its record", "[acto
 TEST_CASE("a sandbox that is deleted while its files are put back goes at once",
           "[actors][files]") {
   files_node node;
-  node.lost_with_snapshot();
+  node.has_kept_files();
   node.files.hold = true;
   const auto asked = node.ask_for({});
   const auto token = node.files.back.back().what.token;
@@ -675,7 +747,7 @@ TEST_CASE("a sandbox that is deleted while its files are put back goes at once",
 
 TEST_CASE("the directory has all files kept", "[actors][files]") {
   files_node node;
-  const auto directory = node.make_directory();
+  const auto directory = node.directory;
   CHECK(node.sys.ask<std::uint64_t>(directory, keep_files_atom::value).value() == 0);
   request_context persistent;
   persistent.persistent = true;
@@ -693,7 +765,7 @@ TEST_CASE("the directory has all files kept", "[actors][files]") {
 TEST_CASE("the directory has kept what is used while others are kept, a few times",
           "[actors][files]") {
   files_node node;
-  const auto directory = node.make_directory();
+  const auto directory = node.directory;
   request_context persistent;
   persistent.persistent = true;
   const auto use = [&](const std::string& id) {
@@ -704,7 +776,7 @@ TEST_CASE("the directory has kept what is used while others are kept, a few time
   node.files.hold = true;
   const auto asked = node.sys.ask<std::uint64_t>(directory, keep_files_atom::value);
   REQUIRE(node.files.kept.size() == 2);
-  const auto first = node.files.kept[0].what.sandbox, second = node.files.kept[1].what.sandbox;
+  const auto first = node.origin_of_kept(0), second = node.origin_of_kept(1);
   node.files.finish_keep(0);
   node.sys.run();
   use(first); // Through a connection that is still open.
@@ -713,12 +785,12 @@ TEST_CASE("the directory has kept what is used while others are kept, a few time
   node.sys.run();
   CHECK(asked.open());
   REQUIRE(node.files.kept.size() == 3);
-  CHECK(node.files.kept[2].what.sandbox == first);
+  CHECK(node.origin_of_kept(2) == first);
   use(second);
   node.files.finish_keep();
   node.sys.run();
   REQUIRE(node.files.kept.size() == 4);
-  CHECK(node.files.kept[3].what.sandbox == second);
+  CHECK(node.origin_of_kept(3) == second);
   use(first);
   node.files.finish_keep();
   node.sys.run();

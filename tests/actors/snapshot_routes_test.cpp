@@ -222,6 +222,41 @@ TEST_CASE("what a start lacks comes from the copy of another node", "[actors][sn
   }
 }
 
+TEST_CASE("what is to have a copy first waits for the node that has its bytes",
+          "[actors][snapshots]") {
+  node_of_cluster node;
+  node.options->acknowledges_copies = true;
+  node.files.hold = true;
+  const auto asked =
+    node.sys.ask<snapshot_description>(node.running("abc"), take_snapshot{"waits"});
+  CHECK(asked.open());
+  // Its object goes on here, and its bytes are on a node that was lost.
+  node.engine.snapshots->erase("waits");
+  node.sys.ask<caf::ok_atom>(node.directory, evict_atom::value, std::string{"snapshot:waits"})
+    .value();
+  node.files.hold = false;
+  const auto ring = [&] {
+    const auto alarm = node.store.value("snapshot:waits", std::string{alarm_keys});
+    node.sys
+      .ask<caf::ok_atom>(node.directory, alarm_due{{kept_in::cluster, "snapshot:waits", {}}, alarm})
+      .value();
+  };
+  node.sys.time.advance(2h);
+  ring();
+  CHECK(node.find({"waits"}).reason().retry_s > 0);
+  SECTION("which comes back") {
+    node.engine.snapshots->insert("waits");
+    node.sys.time.advance(2h);
+    ring();
+    CHECK(node.find({"waits"}).value().copy.starts_with("place"));
+  }
+  SECTION("but not for ever") {
+    node.sys.time.advance(24h * 40);
+    ring();
+    CHECK(node.find({"waits"}).reason().code == errc::not_found);
+  }
+}
+
 TEST_CASE("a snapshot that nobody sees gets a copy when another node needs it",
           "[actors][snapshots]") {
   node_of_cluster node;

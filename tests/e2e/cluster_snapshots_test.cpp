@@ -40,15 +40,6 @@ std::string make_patiently(const node& it, const std::string& snapshot) {
   return box;
 }
 
-/// Nodes whose images of disks stay.
-struct cluster_with_snapshots : small_cluster {
-  cluster_with_snapshots(std::size_t count, const std::string& more)
-      : small_cluster(count, more) {
-    for (const auto& each : all)
-      each->keeps_snapshots = true;
-  }
-};
-
 void drain(small_cluster& nodes, std::size_t which, std::size_t asked) {
   REQUIRE(nodes[asked].ask("POST", "/v1/cluster/drain/" + small_cluster::name_of(which)).status ==
           202);
@@ -59,7 +50,7 @@ void drain(small_cluster& nodes, std::size_t which, std::size_t asked) {
 
 TEST_CASE("every node answers for every snapshot", "[cluster]") {
   const temp_dir place;
-  cluster_with_snapshots nodes{3, copies_in(place)};
+  small_cluster nodes{3, copies_in(place)};
   said(nodes[0], "abc", "echo one > file");
   const auto first = take(nodes[1], "abc");
   said(nodes[2], "abc", "echo two > file; touch more");
@@ -104,7 +95,7 @@ TEST_CASE("every node answers for every snapshot", "[cluster]") {
 
 TEST_CASE("a fork is told of by every node", "[cluster]") {
   const temp_dir place;
-  cluster_with_snapshots nodes{2, copies_in(place)};
+  small_cluster nodes{2, copies_in(place)};
   const auto made =
     nodes[0].ask("POST", "/v1/sandboxes",
                  R"({"image":{"uri":"host"},"timeout":600,"entrypoint":["tail","-f","/dev/null"],)"
@@ -127,7 +118,7 @@ TEST_CASE("a fork is told of by every node", "[cluster]") {
 TEST_CASE("a chain of snapshots goes over three nodes, of which the first ones are lost",
           "[cluster]") {
   const temp_dir place;
-  cluster_with_snapshots nodes{3, copies_in(place)};
+  small_cluster nodes{3, copies_in(place)};
   said(nodes[0], "abc", "echo 1 > file; mkdir ~/bin; echo tool > ~/bin/tool");
   const auto a = nodes.owner_number("abc");
   std::vector<std::string> chain{take_copied(nodes[0], "abc")};
@@ -166,7 +157,7 @@ TEST_CASE("a chain of snapshots goes over three nodes, of which the first ones a
 
 TEST_CASE("a snapshot that was acknowledged as shared outlives its node", "[cluster]") {
   const temp_dir place;
-  cluster_with_snapshots nodes{2, copies_in(place, "interval: 0, acknowledge: shared")};
+  small_cluster nodes{2, copies_in(place, "interval: 0, acknowledge: shared")};
   said(nodes[0], "abc", "echo 0 > file");
   const auto at = nodes.owner_number("abc");
   auto& lost = nodes[at];
@@ -204,8 +195,8 @@ TEST_CASE("a snapshot that was acknowledged as shared outlives its node", "[clus
 TEST_CASE("a snapshot that has no copy yet waits for its node", "[cluster]") {
   const snapshot_keys keys;
   s3_server service;
-  cluster_with_snapshots nodes{2, "snapshots: {endpoint: \"" + service.endpoint() +
-                                    "\", bucket: data, interval: 0}\n"};
+  small_cluster nodes{2, "snapshots: {endpoint: \"" + service.endpoint() +
+                           "\", bucket: data, interval: 0}\n"};
   said(nodes[0], "abc", "echo kept > file");
   service.kill();
   const auto made = take(nodes[0], "abc");

@@ -3,7 +3,6 @@
 #include "tests/e2e/s3_server.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/eventually.hpp"
-#include "tests/support/files_below.hpp"
 #include "tests/support/planned_crash.hpp"
 #include "tests/support/temp_dir.hpp"
 
@@ -21,19 +20,6 @@ constexpr auto npos = std::string::npos;
 
 void await_copy(const node& it, const std::string& snapshot) {
   REQUIRE(eventually([&] { return is_shared(it, snapshot); }));
-}
-
-/// The image of its disks has gone, as with another machine that has its records.
-void lose_disks(const node& it) {
-  REQUIRE(eventually([&] { return it.traces() == std::vector<std::string>{}; }));
-  fs::remove(it.state() + "/disk.btrfs");
-}
-
-std::size_t count_manifests(const temp_dir& place) {
-  std::size_t count = 0;
-  for (const auto& space : fs::directory_iterator{place / "there"})
-    count += files_below(space.path() / "manifests");
-  return count;
 }
 
 constexpr const char* make_files =

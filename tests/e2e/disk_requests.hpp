@@ -2,9 +2,14 @@
 
 #include "tests/e2e/node.hpp"
 #include "tests/support/catch.hpp"
+#include "tests/support/eventually.hpp"
+#include "tests/support/files_below.hpp"
 #include "tests/support/temp_dir.hpp"
 
+#include <cstddef>
+#include <filesystem>
 #include <string>
+#include <vector>
 
 /// Snapshots of disks, as a client asks for them.
 namespace insula::test {
@@ -23,6 +28,20 @@ inline std::string member(const std::string& json, const std::string& name) {
 /// In a configuration: where copies of snapshots go.
 inline std::string copies_in(const temp_dir& place, const std::string& more = "interval: 0") {
   return "snapshots: {directory: " + (place / "there").string() + ", " + more + "}\n";
+}
+
+/// Copies that are there: their manifests, below a name that the node has chosen.
+inline std::size_t count_manifests(const temp_dir& place) {
+  std::size_t count = 0;
+  for (const auto& space : std::filesystem::directory_iterator{place / "there"})
+    count += files_below(space.path() / "manifests");
+  return count;
+}
+
+/// The image of its disks has gone, as with another machine that has its records. It was ended.
+inline void lose_disks(const node& it) {
+  REQUIRE(eventually([&] { return it.traces() == std::vector<std::string>{}; }));
+  std::filesystem::remove(it.state() + "/disk.btrfs");
 }
 
 /// The snapshot has a copy there.

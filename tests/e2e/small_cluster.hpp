@@ -38,6 +38,8 @@ public:
     more_ = more;
     for (std::size_t i = 0; i < count; ++i)
       all.push_back(std::make_unique<node>(yaml(i), nullptr, name_of(i)));
+    for (const auto& each : all) // With a place for copies they keep disks.
+      each->keeps_snapshots = more.find("snapshots:") != std::string::npos;
     for (const auto& each : all)
       REQUIRE(eventually([&] { return members(*each, fields_) == count; }));
   }

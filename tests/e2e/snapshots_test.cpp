@@ -1,9 +1,8 @@
-// Files of persistent sandboxes: what becomes of them when the real program, its spawner, or the
-// place of the snapshots goes.
-#include "tests/e2e/node.hpp"
+// Disks of persistent sandboxes: what becomes of them when the real program, its spawner, or the
+// place of the copies goes.
+#include "tests/e2e/disk_requests.hpp"
 #include "tests/e2e/s3_server.hpp"
 #include "tests/support/catch.hpp"
-#include "tests/support/files_below.hpp"
 #include "tests/support/metrics_text.hpp"
 
 #include <algorithm>
@@ -22,10 +21,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr std::string_view persistent = "Insula-Persistent: true\r\n";
-
-std::string in_directory(const temp_dir& place, const std::string& more = "interval: 1s") {
-  return "snapshots: {directory: " + (place / "there").string() + ", " + more + "}";
-}
 
 /// A command's output, with further header fields.
 exec_outcome run(const node& it, const std::string& id, const std::string& script,
@@ -76,30 +71,24 @@ private:
   exec_stream stream_;
 };
 
-/// Where the manifests of a sandbox are: below a name that the node has chosen.
-std::size_t snapshots_of(const temp_dir& place, const std::string& id) {
-  std::size_t count = 0;
-  for (const auto& space : fs::directory_iterator{place / "there"})
-    count += files_below(space.path() / "manifests" / id);
-  return count;
-}
-
 const std::string make_files = R"(
   mkdir -p dir/sub; echo hello > dir/sub/file; head -c 6000000 /dev/urandom > large
   echo '#!/bin/sh' > script; chmod 750 script; ln -s dir/sub/file link; : > empty
   printf x > 'odd name *'; echo secret > private; chmod 000 private; truncate -s 100M sparse
   touch -d 2001-02-03T04:05:06.789 dir/sub/file
+  echo 'out of the workspace' > /tmp/outside; echo settings > ~/.settings
   )";
 const std::string show_files = R"(
   find . -printf '%p %y %m %s %l %U\n' | sort; cat dir/sub/file link script | sha256sum
-  sha256sum large sparse | cut -c1-64; stat -c '%y' dir/sub/file)";
+  sha256sum large sparse | cut -c1-64; stat -c '%y' dir/sub/file; cat /tmp/outside; ls -A ~)";
 
 } // namespace
 
 TEST_CASE("files of a persistent sandbox are there after kill -9 of server and spawner",
           "[snapshots]") {
   const temp_dir place;
-  node it{in_directory(place)};
+  node it{copies_in(place, "interval: 1s")};
+  it.keeps_snapshots = true;
   REQUIRE(run(it, "kept", make_files, persistent).exit_code == 0);
   REQUIRE(it.sh("gone", "echo x > file").exit_code == 0);
   const auto before = it.sh("kept", show_files).out;
@@ -126,7 +115,8 @@ TEST_CASE("files of a persistent sandbox are there after kill -9 of server and s
 
 TEST_CASE("files are there after their spawner alone has died", "[snapshots]") {
   const temp_dir place;
-  node it{in_directory(place)};
+  node it{copies_in(place, "interval: 1s")};
+  it.keeps_snapshots = true;
   REQUIRE(run(it, "kept", "echo one > file", persistent).exit_code == 0);
   {
     const busy using_it{it, "kept"};
@@ -143,7 +133,8 @@ TEST_CASE("files are there after their spawner alone has died", "[snapshots]") {
 TEST_CASE("SIGINT keeps the files of persistent sandboxes, and SIGTERM the sandboxes",
           "[snapshots]") {
   const temp_dir place;
-  node it{in_directory(place, "interval: 0")};
+  node it{copies_in(place)};
+  it.keeps_snapshots = true;
   REQUIRE(run(it, "a", "echo a > file", persistent).exit_code == 0);
   REQUIRE(run(it, "b", "echo b > file", persistent).exit_code == 0);
   REQUIRE(it.sh("c", "echo c > file").exit_code == 0);
@@ -156,8 +147,8 @@ TEST_CASE("SIGINT keeps the files of persistent sandboxes, and SIGTERM the sandb
   CHECK(recovered(head).empty());
 
   CHECK(it.stop(SIGINT) == 0);
-  CHECK(snapshots_of(place, "a") == 1);
-  CHECK(snapshots_of(place, "c") == 0);
+  CHECK(count_manifests(place) == 2);
+  lose_disks(it);
   it.start();
   CHECK(run(it, "a", "cat file", {}, &head).out == "a\n");
   CHECK_FALSE(recovered(head).empty());
@@ -167,14 +158,15 @@ TEST_CASE("SIGINT keeps the files of persistent sandboxes, and SIGTERM the sandb
   // Once persistent, it stays so.
   CHECK(it.sh("a", "echo again > file").exit_code == 0);
   CHECK(it.stop(SIGINT) == 0);
-  CHECK(snapshots_of(place, "a") <= 2); // The one before it goes, if there is time for that.
+  CHECK(count_manifests(place) <= 4); // Those before go, if there is time for that.
   it.start();
   CHECK(it.sh("a", "cat file").out == "again\n");
 }
 
 TEST_CASE("files that an image has in the workspace are as the sandbox had them", "[snapshots]") {
   const temp_dir place;
-  node it{in_directory(place, "interval: 0")};
+  node it{copies_in(place)};
+  it.keeps_snapshots = true;
   REQUIRE(it.sh("first", "true").exit_code == 0); // Now there is an image.
   it.stop(SIGINT);
   const fs::path workspace{it.state() + "/images/host/root/workspace"};
@@ -195,17 +187,20 @@ TEST_CASE("files that an image has in the workspace are as the sandbox had them"
   CHECK(before.find("./app/of the image") != std::string::npos);
   for (int i = 0; i < 2; ++i) {
     CHECK(it.stop(SIGINT) == 0);
+    lose_disks(it);
     it.start();
     const auto after = it.sh("a", show);
     CAPTURE(after.refusal);
     CHECK(after.out == before);
   }
-  CHECK(it.sh("a", "echo mine > app/file && cat app/file").out == "mine\n");
+  CHECK(it.sh("a", "stat -c %U app/file mine/new").out == "root\nsandbox\n");
+  CHECK(it.sh("a", "echo more >> mine/new && cat mine/new").out == "new\nmore\n");
 }
 
 TEST_CASE("hard links and names of more than 4096 bytes come back", "[snapshots]") {
   const temp_dir place;
-  node it{in_directory(place, "interval: 0")};
+  node it{copies_in(place)};
+  it.keeps_snapshots = true;
   const std::string deep =
     "n=$(printf 'd%.0s' $(seq 200)); for i in $(seq 25); do mkdir -p $n && cd $n; done; ";
   REQUIRE(run(it, "a",
@@ -213,6 +208,7 @@ TEST_CASE("hard links and names of more than 4096 bytes come back", "[snapshots]
               persistent)
             .exit_code == 0);
   CHECK(it.stop(SIGINT) == 0);
+  lose_disks(it);
   it.start();
   const auto seen = it.sh("a", "stat -c %h one; " + deep + "cat file; readlink out");
   CAPTURE(seen.refusal, it.log());
@@ -223,14 +219,15 @@ TEST_CASE("a mounted bucket is in no snapshot, and hides no files from one", "[s
   const s3_server service;
   s3_client{service}.put("foreign", "of the bucket");
   const temp_dir place;
-  node it{in_directory(place, "interval: 0") + "\nnetwork: {allow_private: [127.0.0.1/32]}"};
+  node it{copies_in(place) + "network: {allow_private: [127.0.0.1/32]}"};
+  it.keeps_snapshots = true;
   REQUIRE(run(it, "a", "mkdir -p above && echo own > above/own", persistent).exit_code == 0);
-  const auto mount = [&](const std::string& path) {
+  const auto mount = [&](const std::string& path, const std::string& more = {}) {
     const auto answer =
       it.ask("POST", "/v1/sandbox/a/mount",
-             R"({"bucket":"data","mountPath":")" + path + R"(","options":{"endpoint":")" +
-               service.endpoint() + R"(","credentials":{"accessKeyId":")" + s3_server::key +
-               R"(","secretAccessKey":")" + s3_server::secret + R"("}}})");
+             R"({"bucket":"data","mountPath":")" + path + R"(","options":{)" + more +
+               R"("endpoint":")" + service.endpoint() + R"(","credentials":{"accessKeyId":")" +
+               s3_server::key + R"(","secretAccessKey":")" + s3_server::secret + R"("}}})");
     CAPTURE(answer.body);
     REQUIRE(answer.status == 200);
   };
@@ -238,27 +235,30 @@ TEST_CASE("a mounted bucket is in no snapshot, and hides no files from one", "[s
     mount("/workspace/above/data");
     REQUIRE(it.sh("a", "mv above below && cat below/data/foreign").out == "of the bucket");
     CHECK(it.stop(SIGINT) == 0);
-    CHECK(snapshots_of(place, "a") == 1);
+    CHECK(count_manifests(place) == 1);
     it.start();
     CHECK(it.sh("a", "cat below/own; find . -name foreign | grep below").out == "own\n");
   }
-  SECTION("over the workspace") {
-    REQUIRE(it.sh("a", "rm -r above").exit_code == 0); // It has to be empty.
-    mount("/workspace");
-    REQUIRE(it.sh("a", "cat foreign").out == "of the bucket");
+  SECTION("over the workspace, which has files") {
+    mount("/workspace", R"("s3fsOptions":["nonempty"],)");
+    REQUIRE(it.sh("a", "cat foreign; ls above 2>&1 | wc -l").out == "of the bucket1\n");
     CHECK(it.stop(SIGINT) == 0);
-    CHECK(it.log().find("mounted") != std::string::npos);
-    CHECK(files_below(place / "there") == 0);
+    CHECK(count_manifests(place) == 1);
+    it.start();
+    CHECK(it.sh("a", "cat foreign").out == "of the bucket"); // It is mounted again.
+    REQUIRE(it.ask("POST", "/v1/sandbox/a/unmount", R"({"mountPath":"/workspace"})").status == 200);
+    CHECK(it.sh("a", "cd /workspace; ls; cat above/own").out == "above\nown\n");
   }
 }
 
 TEST_CASE("a sandbox that is stopped for being idle has its files again", "[snapshots]") {
   const temp_dir place;
-  node it{in_directory(place, "interval: 0, all: true") +
-          "\nsandbox: {freeze_after: 500ms, stop_after: 1s}"};
+  node it{copies_in(place, "interval: 0, all: true") +
+          "sandbox: {freeze_after: 500ms, stop_after: 1s}"};
+  it.keeps_snapshots = true;
   REQUIRE(it.sh("a", "echo a > file; setsid sleep 1000 > /dev/null 2>&1 &").exit_code == 0);
   REQUIRE(eventually([&] { return it.sandbox_groups().empty(); }));
-  CHECK(snapshots_of(place, "a") == 1);
+  CHECK(count_manifests(place) == 1);
   http_answer head;
   CHECK(run(it, "a", "cat file; pgrep sleep", {}, &head).out == "a\n");
   CHECK_FALSE(recovered(head).empty());
@@ -271,9 +271,11 @@ TEST_CASE("a sandbox whose snapshot cannot be had does not start, and starts onc
   s3_server service;
   {
     node it{"snapshots: {endpoint: \"" + service.endpoint() + "\", bucket: data, interval: 0}"};
+    it.keeps_snapshots = true;
     REQUIRE(run(it, "a", make_files, persistent).exit_code == 0);
     const auto before = it.sh("a", show_files).out;
     CHECK(it.stop(SIGINT) == 0);
+    lose_disks(it);
     const s3_client client{service};
     CHECK(client.list().size() >= 3);
     service.kill();
@@ -294,6 +296,7 @@ TEST_CASE("a sandbox whose snapshot cannot be had does not start, and starts onc
 
     // A piece that was changed is found out.
     CHECK(it.stop(SIGINT) == 0);
+    lose_disks(it);
     for (const auto& [name, size] : client.list())
       if (name.find("/pieces/") != std::string::npos)
         client.put(name, "something else");
@@ -316,13 +319,14 @@ TEST_CASE("a sandbox whose snapshot cannot be had does not start, and starts onc
 
 TEST_CASE("deleting a persistent sandbox forgets its files", "[snapshots]") {
   const temp_dir place;
-  node it{in_directory(place, "interval: 0")};
+  node it{copies_in(place)};
+  it.keeps_snapshots = true;
   REQUIRE(run(it, "a", "echo a > file", persistent).exit_code == 0);
   CHECK(it.stop(SIGINT) == 0);
   it.start();
-  CHECK(snapshots_of(place, "a") == 1);
+  CHECK(count_manifests(place) == 1);
   CHECK(it.remove("a") == 204);
-  CHECK(eventually([&] { return snapshots_of(place, "a") == 0; }));
+  CHECK(eventually([&] { return count_manifests(place) == 0; }));
   http_answer head;
   CHECK(run(it, "a", "ls -A; echo empty", {}, &head).out == "empty\n");
   CHECK(recovered(head).empty());
@@ -331,15 +335,17 @@ TEST_CASE("deleting a persistent sandbox forgets its files", "[snapshots]") {
 TEST_CASE("a server that is killed while files are put back does it again, all of it",
           "[snapshots]") {
   const temp_dir place;
-  node it{in_directory(place, "interval: 0")};
+  node it{copies_in(place)};
+  it.keeps_snapshots = true;
   REQUIRE(run(it, "a",
               "for i in $(seq 3000); do head -c 9000 /dev/urandom > f$i; done; sync; ls | wc -l",
               persistent)
             .exit_code == 0);
   const auto before = it.sh("a", "cat * | sha256sum; ls | wc -l").out;
   CHECK(it.stop(SIGINT) == 0);
+  lose_disks(it);
   for (const auto* step :
-       {"sandbox.made", "snapshot.entry#1000", "snapshot.end", "sandbox.files_back"}) {
+       {"snapshot.entry#1000", "snapshot.end", "snapshot.brought", "sandbox.made"}) {
     CAPTURE(step);
     ::setenv("INSULA_FAILPOINT", step, 1); // There the server kills itself.
     it.start();
@@ -361,7 +367,8 @@ TEST_CASE("a wish for a persistent sandbox is read with care", "[snapshots]") {
 
 TEST_CASE("an id can be persistent from the beginning", "[snapshots]") {
   const temp_dir place;
-  node it{in_directory(place, "interval: 0")};
+  node it{copies_in(place)};
+  it.keeps_snapshots = true;
   const auto made = it.ask("POST", "/v1/sandbox", {}, persistent);
   REQUIRE(made.status == 200);
   const auto id = made.body.substr(7, 26);
@@ -373,7 +380,8 @@ TEST_CASE("an id can be persistent from the beginning", "[snapshots]") {
 
 TEST_CASE("thirty persistent sandboxes are kept and come back together", "[snapshots]") {
   const temp_dir place;
-  node it{in_directory(place)};
+  node it{copies_in(place, "interval: 1s")};
+  it.keeps_snapshots = true;
   const auto id_of = [](std::size_t i) {
     return std::string{"box"} + static_cast<char>('a' + i % 26) + static_cast<char>('a' + i / 26);
   };
@@ -382,9 +390,9 @@ TEST_CASE("thirty persistent sandboxes are kept and come back together", "[snaps
   });
   CHECK(std::count(made.begin(), made.end(), 0) == 30);
   await_last_snapshot(it);
-  for (std::size_t i = 0; i < 30; ++i)
-    CHECK(snapshots_of(place, id_of(i)) >= 1);
-  it.crash_both();
+  CHECK(count_manifests(place) >= 30);
+  CHECK(it.stop(SIGINT) == 0);
+  lose_disks(it);
   it.start();
   const auto seen = at_once(30, [&](std::size_t i) { return run(it, id_of(i), "cat file").out; });
   for (std::size_t i = 0; i < 30; ++i)

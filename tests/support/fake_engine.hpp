@@ -514,7 +514,7 @@ public:
     snapshots->erase(name);
     on_dropped({});
   }
-  bool keeps_snapshots() const override { return true; }
+  bool keeps_snapshots() const override { return !in_memory; }
   void list_snapshots(std::function<void(result<std::vector<std::string>>)> tell) override {
     tell(std::vector<std::string>{snapshots->begin(), snapshots->end()});
   }
@@ -527,6 +527,7 @@ public:
   std::deque<creation> creations; ///< One may bring about the next.
   bool ready_at_once = true;
   bool holds_names = false; ///< As hold_name of each that is created.
+  bool in_memory = false;   ///< Its snapshots are.
 };
 
 } // namespace insula::test

@@ -327,10 +327,9 @@ TEST_CASE("an alarm of the sandbox deletes it when its time is over, and not bef
   CHECK(box.cluster.kept.empty());
 }
 
-TEST_CASE("the files of a persistent sandbox are kept before it stands still", "[parts]") {
+TEST_CASE("the disk of a persistent sandbox is kept before it stands still", "[parts]") {
   whole_sandbox box;
-  fake_workspaces files;
-  box.fake_world::options->files = &files;
+  box.fake_world::options->keeps_disks = true;
   box.fake_world::options->keep_interval = 10min;
   box.fake_world::options->ladder.freeze_after = 1min;
   request_context wants;
@@ -338,15 +337,15 @@ TEST_CASE("the files of a persistent sandbox are kept before it stands still", "
   box.use(wants).got();
   box.use(wants).got();
   CHECK(box.cluster.kept.count("persistent") == 1);
-  files.hold = true;
+  box.newest().hold_snapshot = true;
   box.advance(61s);
-  REQUIRE(files.kept.size() == 1);
+  REQUIRE(box.newest().taking.size() == 1);
   CHECK(box.now() == phase::running);
-  files.finish_keep();
+  box.newest().finish_snapshots();
   box.run();
   box.advance(20s);
   CHECK(box.now() == phase::frozen);
-  CHECK(box.cluster.kept.at("snapshot").ends_with(" place1"));
+  CHECK(box.cluster.kept.count("disk_from") == 1);
 }
 
 TEST_CASE("the files of the last snapshot are back before a request is served", "[parts]") {
