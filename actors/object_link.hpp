@@ -5,6 +5,8 @@
 #include <caf/actor_addr.hpp>
 #include <caf/actor_cast.hpp>
 
+#include <map>
+#include <memory>
 #include <mutex>
 #include <set>
 #include <string>
@@ -30,17 +32,25 @@ public:
   void begin_sweep() {
     const std::lock_guard lock{mutex_};
     ++sweeps_;
+    for (const auto& [name, wanted] : being_taken_)
+      if (!wanted.expired())
+        taken_.insert(name);
   }
   void end_sweep() {
     const std::lock_guard lock{mutex_};
     if (--sweeps_ == 0)
       taken_.clear();
   }
-  /// A snapshot of that name is about to be taken: its record comes later.
-  void note_snapshot(const std::string& name) {
+  /// A snapshot of that name is about to be taken: its record comes later, as long as what is
+  /// returned is held.
+  std::shared_ptr<void> note_snapshot(const std::string& name) {
     const std::lock_guard lock{mutex_};
     if (sweeps_ > 0)
       taken_.insert(name);
+    std::erase_if(being_taken_, [](const auto& each) { return each.second.expired(); });
+    auto wanted = std::make_shared<int>(0);
+    being_taken_.insert_or_assign(name, wanted);
+    return wanted;
   }
   bool is_new_snapshot(const std::string& name) const {
     const std::lock_guard lock{mutex_};
@@ -52,6 +62,7 @@ private:
   caf::actor_addr directory_;
   unsigned sweeps_ = 0; ///< One may begin before the one before has ended.
   std::set<std::string> taken_;
+  std::map<std::string, std::weak_ptr<void>> being_taken_;
 };
 
 } // namespace insula::actors

@@ -46,11 +46,13 @@ private:
 /// actor: this is where an end can be told.
 class owed_answers {
 public:
-  owed_answers() = default;
+  /// `why`: what is said then.
+  explicit owed_answers(error why = {errc::sandbox_not_running, "the node is going down"})
+      : why_(std::move(why)) {}
   owed_answers(const owed_answers&) = delete;
   owed_answers& operator=(const owed_answers&) = delete;
   ~owed_answers() {
-    const auto why = to_caf({errc::sandbox_not_running, "the node is going down"});
+    const auto why = to_caf(why_);
     for (const auto& [number, fail] : std::exchange(*open_, {}))
       fail(why);
   }
@@ -68,6 +70,7 @@ private:
   std::shared_ptr<std::map<std::uint64_t, std::function<void(const caf::error&)>>> open_ =
     std::make_shared<std::map<std::uint64_t, std::function<void(const caf::error&)>>>();
   std::uint64_t last_ = 0;
+  const error why_;
 };
 
 } // namespace insula::actors

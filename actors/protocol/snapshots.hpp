@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -73,6 +74,8 @@ struct define_snapshot {
   /// Its copy shares what it can with that of this one, or, if that is empty, of its parent.
   std::string earlier = {};
   request_context context = {};
+  /// No sweep takes its bytes for somebody's who has forgotten them.
+  std::shared_ptr<void> wanted = nullptr;
 };
 struct find_snapshot {
   std::string id;

@@ -161,11 +161,11 @@ void disk_snapshots::begin(const take_snapshot& wanted, const reply<snapshot_des
   asked.since = steady_clock::now();
   asked.stands_on_it = stands_on_it;
   asked.earlier = stands_on_it ? base() : std::string{};
+  asked.noted = options().objects->note_snapshot(id);
   if (!stands_on_it) // One that nobody has asked for is no use of the sandbox.
     asked.awake = core_.keep_awake();
   taking_.emplace(id, std::move(asked));
   const auto bytes = std::make_shared<untold_bytes>(*options().engine, id);
-  options().objects->note_snapshot(id);
   engine_sandbox()->take_snapshot(
     id, [this, bytes, post = core_.post()](const result<runtime::disk_snapshot>& outcome) {
       bytes->there = static_cast<bool>(outcome);
@@ -217,6 +217,7 @@ void disk_snapshots::on_taken(const std::string& id,
   define_snapshot made{asked.is, asked.wanted.keep_last};
   made.is.bytes = outcome->bytes;
   made.context = asked.wanted.context;
+  made.wanted = asked.noted;
   if (asked.stands_on_it) {
     made.is.state = snapshot_state::deleted;
     made.held_by = core_.id();

@@ -54,6 +54,7 @@ private:
     std::uint64_t start = 0;             ///< The start of the sandbox in which it began.
     steady_clock::time_point since = {}; ///< For figures alone, as the next.
     runtime::disk_snapshot made;
+    std::shared_ptr<void> noted = nullptr;
     bool stands_on_it = false; ///< It is for this sandbox alone, and is removed with its hold.
     std::string earlier = {};  ///< As of define_snapshot.
 

@@ -1,5 +1,6 @@
 #include "actors/sandbox/sandbox.hpp"
 
+#include "actors/owed.hpp"
 #include "actors/sandbox/parts.hpp"
 #include "actors/sandbox_list.hpp"
 
@@ -355,6 +356,7 @@ private:
   std::map<caf::actor_addr, then_function> when_down_;
 
 public:
+  owed_answers answers_owed{has_ended};
   all_parts parts;
 };
 
@@ -367,6 +369,23 @@ auto serve(sandbox_pointer self, Part& by,
   return [self, &by, function](const Message& asked) -> caf::result<Ts...> {
     auto promise = self->make_response_promise<Ts...>();
     (by.*function)(asked, promise);
+    return promise;
+  };
+}
+
+/// The same where the function asks others meanwhile, who may answer when the sandbox has gone.
+template <class Part, class Message, class T>
+auto serve_owed(sandbox_pointer self, Part& by,
+                void (Part::*function)(const Message&, const reply<T>&)) {
+  return [self, &by, function](const Message& asked) -> caf::result<T> {
+    auto promise = self->make_response_promise<T>();
+    const auto owed = self->state.it->answers_owed.owe(promise);
+    (by.*function)(asked, typename reply<T>::function{[owed](result<T> told) {
+                     if (told)
+                       owed.deliver(std::move(*told));
+                     else
+                       owed.deliver(to_caf(told.reason()));
+                   }});
     return promise;
   };
 }
@@ -452,11 +471,11 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     serve(self, p.runs_, &runs::stop),
     serve(self, p.runs_, &runs::extend),
     // Its disk
-    serve(self, p.disk_, &disk_snapshots::take),
-    serve(self, p.disk_, &disk_snapshots::roll_back_to),
+    serve_owed(self, p.disk_, &disk_snapshots::take),
+    serve_owed(self, p.disk_, &disk_snapshots::roll_back_to),
     // The sandbox as a whole
     [&it](status_atom) { return it.status(); },
-    serve(self, p.description_, &description::define),
+    serve_owed(self, p.description_, &description::define),
     serve(self, p.description_, &description::redefine),
     serve(self, p.description_, &description::copy),
     serve(self, p.pause_, &pause::set),

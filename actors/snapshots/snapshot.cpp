@@ -120,7 +120,7 @@ public:
             if (wants_copy(made))
               copy(nullptr);
           },
-          [to](const error& why) { to(why); });
+          [=, this](const error& why) { undo(why, to); });
       },
       [to](const error& why) { to(why); }, wanted.context);
   }
@@ -129,6 +129,8 @@ public:
     record_.load(
       [=, this] {
         const auto found = is();
+        if (is_doubtful_)
+          return to(not_known());
         if (found && found->pending && found->state == snapshot_state::created)
           return to(copy_comes_later(id_));
         if (parts_)
@@ -356,6 +358,20 @@ private:
     return found;
   }
   error not_found() const { return {errc::not_found, "Snapshot " + id_ + " not found."}; }
+  error not_known() const {
+    return {errc::node_unreachable, "it is not known whether there is snapshot " + id_};
+  }
+  /// In a cluster a definition that has failed may have been written all the same. Nobody was told
+  /// of it, so it goes; until that is certain nothing is said of it.
+  void undo(const error& why, const answer_function& to) {
+    if (parts_ || options_->routes == nullptr || std::exchange(is_doubtful_, true))
+      return to(why);
+    destroy([=] { to(why); },
+            [=, this](const error&) {
+              to(why);
+              self_->delayed_send(self_, limits::snapshot_rests_after, fact{[this] { leave(); }});
+            });
+  }
   error no_copy_since(const error& why) const {
     return {why.code == errc::capacity_exceeded ? errc::store_failed : why.code,
             "snapshot " + id_ + " gets no copy: " + why.message, limits::brought_again_s};
@@ -402,8 +418,8 @@ private:
     record_.load([=, this] { with_lease(then, otherwise); }, otherwise, context);
   }
   void with_lease(then_function then, otherwise_function otherwise) {
-    if (parts_)
-      return otherwise(goes_on_elsewhere);
+    if (parts_ || is_doubtful_)
+      return otherwise(parts_ ? goes_on_elsewhere : not_known());
     if (epoch_ != 0)
       return then();
     waiting_.emplace_back(std::move(then), std::move(otherwise));
@@ -804,6 +820,7 @@ private:
   bool leaves_ = false;      ///< It ends as soon as all that it was asked is answered.
   bool copy_needed_ = false; ///< By another node or its sandbox, though nobody sees it.
   bool lacks_image_ = false; ///< What it lies over is not here, so it can have no copy.
+  bool is_doubtful_ = false; ///< Its definition has failed, and may have been written.
   bool away_ = false;        ///< The engine does not have its bytes, and there is no copy.
   std::uint64_t asked_ = 0;
 };

@@ -27,6 +27,7 @@ struct fake_store {
   std::string write_error_of;      ///< Of that owner's records alone. Empty: of all.
   std::optional<error> held_error; ///< What is held back is refused with that in the end.
   std::optional<error> read_error;
+  std::optional<error> told_error; ///< To the next write, which is done.
   std::vector<std::function<void()>> held;
   int writes = 0;
   int finds = 0;
@@ -51,6 +52,8 @@ struct fake_store {
             auto reply = self->make_response_promise<caf::ok_atom>();
             auto commit = [this, reply, sent = std::move(batch)] {
               disk.commit(sent, [this, reply](result<void> outcome) mutable {
+                if (const auto told = std::exchange(told_error, std::nullopt))
+                  outcome = *told;
                 auto answer = [reply, outcome]() mutable {
                   if (outcome)
                     reply.deliver(caf::ok_atom::value);

@@ -22,6 +22,8 @@ class fake_routes final : public object_routes {
 public:
   void locate(const std::string& owner, bool make,
               std::function<void(result<std::string>)> then) override {
+    if (silent)
+      return unanswered.push_back(std::move(then));
     if (elsewhere.contains(owner))
       return then(elsewhere.at(owner));
     if (!make && unknown.contains(owner))
@@ -51,7 +53,9 @@ public:
   std::vector<std::string> doubts, claims;
   std::vector<std::pair<std::string, std::string>> asked;
   result<std::string> answer = std::string{};
-  bool moves = false; ///< What is doubted is here by then.
+  bool moves = false;  ///< What is doubted is here by then.
+  bool silent = false; ///< etcd does not answer.
+  std::vector<std::function<void(result<std::string>)>> unanswered;
 };
 
 /// A node of a cluster with a place for copies.
@@ -323,7 +327,7 @@ TEST_CASE("a snapshot that is taken while records cannot be read keeps its bytes
   node.engine.snapshots->insert("new");
   node.engine.snapshots->insert("ofnobody");
   const auto sweep = snapshots::sweep(node.sys.get(), node.options, node.directory);
-  node.options->objects->note_snapshot("new"); // Its record comes later.
+  const auto noted = node.options->objects->note_snapshot("new"); // Its record comes later.
   node.sys.run();
   node.store.read_error = std::nullopt;
   node.sys.advance(2s);
@@ -361,6 +365,88 @@ TEST_CASE("a cluster without a place for copies takes no snapshots of disks",
   CHECK(asked.reason().code == errc::forbidden);
   CHECK(node.sys.ask<snapshot_description>(directory, find_snapshot{"x"}).reason().code ==
         errc::forbidden);
+}
+
+TEST_CASE("the record of a snapshot of which nobody was told goes before its bytes",
+          "[actors][snapshots]") {
+  node_of_cluster node;
+  const auto box = node.running("abc");
+  const error unknown{errc::io_failed, "etcd's answer makes no sense"};
+  const auto take = [&] {
+    return node.sys.ask<snapshot_description>(box, take_snapshot{.id = "once"});
+  };
+  const auto is_written = [&] { return !node.store.value("snapshot:once", "taken_ms").empty(); };
+  node.store.told_error = unknown;
+  SECTION("so that a repetition takes another one") {
+    CHECK(take().reason().code == errc::io_failed);
+    CHECK_FALSE(is_written());
+    CHECK_FALSE(node.has_bytes("once"));
+    CHECK(take().value().id == "once");
+    CHECK(is_written());
+    CHECK(node.has_bytes("once"));
+  }
+  SECTION("and both stay as long as that is not known") {
+    node.store.hold_writes = true;
+    const auto asked = take();
+    node.store.write_error = unknown; // Of its removal.
+    node.store.let_go();
+    node.sys.run();
+    CHECK(asked.reason().code == errc::io_failed);
+    CHECK(is_written());
+    CHECK(node.has_bytes("once"));
+    CHECK(node.find({"once"}).reason().code == errc::node_unreachable);
+    node.store.write_error = std::nullopt;
+    node.sys.advance(limits::snapshot_rests_after);
+    CHECK(take().value().id == "once");
+    CHECK(node.has_bytes("once"));
+  }
+}
+
+TEST_CASE("a sweep leaves what waits for its record since before", "[actors][snapshots]") {
+  node_of_cluster node;
+  const auto box = node.running("abc");
+  node.routes.silent = true;
+  const auto asked = node.sys.ask<snapshot_description>(box, take_snapshot{});
+  REQUIRE(node.engine.snapshots->size() == 1);
+  const auto id = *node.engine.snapshots->begin();
+  node.sys.ask<caf::ok_atom>(node.directory, evict_atom::value).value();
+  CHECK(asked.reason().code == errc::sandbox_not_running);
+  node.routes.silent = false;
+  node.sweep();
+  CHECK(node.has_bytes(id));
+  REQUIRE(node.routes.unanswered.size() == 1);
+  node.routes.ours.insert("snapshot:" + id);
+  node.routes.unanswered[0](std::string{});
+  node.sys.run();
+  CHECK(node.find({id}).value().origin == "abc");
+}
+
+TEST_CASE("what waits for a snapshot's record is answered when its sandbox leaves",
+          "[actors][snapshots]") {
+  node_of_cluster node;
+  const auto box = node.running("abc");
+  const auto taken = node.take("abc");
+  node.routes.silent = true;
+  SECTION("a repetition of a request") {
+    const auto asked = node.sys.ask<snapshot_description>(box, take_snapshot{.id = "again"});
+    CHECK(asked.open());
+    node.sys.ask<caf::ok_atom>(node.directory, evict_atom::value).value();
+    CHECK(asked.reason().code == errc::sandbox_not_running);
+  }
+  SECTION("a return to it") {
+    const auto asked = node.sys.ask<sandbox_description>(box, roll_back{taken.id});
+    CHECK(asked.open());
+    node.sys.ask<caf::ok_atom>(node.directory, evict_atom::value).value();
+    CHECK(asked.reason().code == errc::sandbox_not_running);
+  }
+  SECTION("a new sandbox that begins with it") {
+    define_sandbox wanted;
+    wanted.snapshot = taken.id;
+    const auto asked = node.sys.ask<sandbox_description>(node.at_rest("def"), wanted);
+    CHECK(asked.open());
+    node.sys.ask<caf::ok_atom>(node.directory, evict_atom::value).value();
+    CHECK(asked.reason().code == errc::sandbox_not_running);
+  }
 }
 
 TEST_CASE("what is asked of a directory is answered when it ends", "[actors][snapshots]") {
