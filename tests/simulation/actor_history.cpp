@@ -2,6 +2,7 @@
 
 #include "actors/alarm.hpp"
 #include "actors/sandbox_list.hpp"
+#include "actors/snapshots/snapshot_record.hpp"
 #include "tests/simulation/actor_node.hpp"
 
 #include <algorithm>
@@ -16,6 +17,9 @@ namespace {
 
 /// So long after its time an alarm has rung, when all is well. Nodes' clocks differ by up to 2 s.
 constexpr auto alarm_patience = 37s;
+/// Within this time everything begins with any snapshot at any node, when all is well.
+constexpr auto last_begins = 150s;
+constexpr auto next_try = 3s;
 /// Nobody asks any more, and what was asked is answered.
 constexpr auto last_answers = 20s;
 
@@ -29,7 +33,8 @@ std::int64_t number_in(const std::string& text) {
 
 actor_history::actor_history(std::uint64_t seed)
     : history(seed)
-    , links(time) {
+    , links(time)
+    , snapshots(*this, time.chance(0.5)) {
   found_by = {"@alarm/"};
   decides.changed = [this](const etcd::event& what) { changed(what); };
 }
@@ -121,6 +126,11 @@ void actor_history::changed(const etcd::event& what) {
   const auto slash = key.find('/', prefix.size());
   const auto id = key.substr(prefix.size(), slash - prefix.size());
   const auto name = key.substr(slash + 1);
+  if (const auto of = object_name::parse(id); of && !of->kind.empty()) {
+    if (name == actors::snapshots::taken_key && !what.removed)
+      note_snapshot(of->id, decides.keys().at("s/owner/" + id).value);
+    return;
+  }
   auto& mine = known_[id];
   if (name == "expires_ms" && !what.removed)
     mine.ends.push_back({mine.there, number_in(what.what.value)});
@@ -128,6 +138,16 @@ void actor_history::changed(const etcd::event& what) {
     written(id, mine, what.what.value);
   else if (name == "metadata/sim")
     removed(id, mine);
+}
+
+/// Its bytes are where its object is.
+void actor_history::note_snapshot(const std::string& id, const std::string& at) {
+  for (const auto& each : all)
+    if (each->name == at) {
+      const auto& disk = static_cast<const actor_node&>(*each).disk_snapshots();
+      const auto bytes = disk.find(id);
+      snapshots.recorded(id, bytes == disk.end() ? std::nullopt : std::optional{bytes->second});
+    }
 }
 
 // ---- What is true in the end
@@ -138,6 +158,7 @@ std::uint64_t actor_history::progress(const std::string& id) const {
 }
 
 void actor_history::check_end() {
+  check_snapshots();
   time.run_until(time.now() + last_answers);
   demand(open_ == 0, std::to_string(open_) + " questions were never answered");
   demand(links.all_up(), "two nodes have no link");
@@ -165,6 +186,54 @@ void actor_history::check_end() {
   }
 }
 
+/// What was acknowledged can be begun with at every node, and what stands on one starts again.
+void actor_history::check_snapshots() {
+  struct begin {
+    std::string box;
+    std::size_t at = 0; ///< The node, or where it is asked for.
+    bool runs = false;
+  };
+  std::vector<std::shared_ptr<begin>> begins, boxes;
+  for (const auto& id : snapshots.good_ones())
+    for (std::size_t i = 0; i < nodes; ++i)
+      begins.push_back(std::make_shared<begin>(begin{snapshots.asks_for_box(id), i}));
+  for (const auto& box : snapshots.good_boxes())
+    boxes.push_back(std::make_shared<begin>(begin{box}));
+  const auto is_over = [&] {
+    std::erase_if(begins, [&](const auto& each) { return !snapshots.is_wanted(each->box, true); });
+    std::erase_if(boxes, [&](const auto& each) { return !snapshots.is_wanted(each->box, false); });
+    const auto runs = [](const auto& each) { return each->runs; };
+    return std::all_of(begins.begin(), begins.end(), runs) &&
+           std::all_of(boxes.begin(), boxes.end(), runs);
+  };
+  const auto try_all = [&] {
+    const auto note = [](const auto& each) {
+      return [each](bool runs) { each->runs = each->runs || runs; };
+    };
+    for (const auto& each : begins)
+      if (!each->runs)
+        at_node(each->at).begin_box(each->box, note(each));
+    for (const auto& each : boxes)
+      if (!each->runs)
+        at_node(time.below(nodes)).use_box(each->box, note(each));
+  };
+  for (const auto until = time.now() + last_begins; !is_over() && time.now() < until;) {
+    try_all();
+    time.run_until(time.now() + next_try);
+  }
+  for (const auto& each : begins)
+    demand(each->runs, "nothing begins at " + all[each->at]->name + " with snapshot " +
+                         snapshots.snapshot_of(each->box) + " in the end");
+  for (const auto& each : boxes)
+    demand(each->runs,
+           each->box + " does not start again with snapshot " + snapshots.snapshot_of(each->box));
+  snapshots.check_records();
+}
+
+actor_node& actor_history::at_node(std::size_t number) const {
+  return static_cast<actor_node&>(*all[number]);
+}
+
 /// Each record has the line that follows from it, and the list has that line and no other.
 void actor_history::check_lists() const {
   const std::string data = "s/data/", mark = "s/mark/";
@@ -184,6 +253,12 @@ void actor_history::check_lists() const {
         expected.emplace(key + '/' + id, value);
     if (id.starts_with('_'))
       continue;
+    if (const auto of = object_name::parse(id); of && !of->kind.empty()) {
+      const auto none = actors::underived(record, {std::string{actors::snapshots::lines}},
+                                          actors::snapshots::lines_of(of->id, record));
+      demand(none.empty(), id + " has not the lines that follow from its record");
+      continue;
+    }
     const auto lacking = actors::underived(record, actors::prefixes_of_lines(),
                                            actors::lines_of(record, everybodys_group));
     demand(lacking.empty(), id + " has not the lines that follow from its record");
@@ -199,11 +274,38 @@ void actor_history::more_trouble() {
   const auto a = all[one]->name, b = all[other]->name;
   links.cut(a, b, time.chance(0.7), time.chance(0.7));
   time.after(time.between(200ms, 9s), [this, a, b] { links.cut(a, b, false, false); });
+  switch (time.below(6)) {
+    case 0:
+    case 1:
+      place.away = true;
+      time.after(time.between(200ms, 9s), [this] { place.away = false; });
+      break;
+    case 2:
+      place.slowest = time.between(200ms, 5s);
+      time.after(time.between(1s, 9s), [this] { place.slowest = 50ms; });
+      break;
+    case 3: lose_disk_of(*all[time.below(nodes)]); break;
+    default: break;
+  }
+}
+
+/// With it the machine has ended, and is another one when it is there again.
+void actor_history::lose_disk_of(node& whom) {
+  if (!whom.runs())
+    return;
+  whom.end(true);
+  static_cast<actor_node&>(whom).lose_disk();
+  time.after(time.between(1s, 6s), [&whom] {
+    if (!whom.runs())
+      whom.start();
+  });
 }
 
 void actor_history::heal() {
   history::heal();
   links.heal();
+  place.away = false;
+  place.slowest = 50ms;
 }
 
 } // namespace insula::simulation

@@ -2,8 +2,12 @@
 
 #include "tests/simulation/history.hpp"
 #include "tests/simulation/played_links.hpp"
+#include "tests/simulation/played_place.hpp"
+#include "tests/simulation/snapshot_book.hpp"
 
 namespace insula::simulation {
+
+class actor_node;
 
 /// Of nodes whose directories, sandboxes, gates, alarms and peers are the real actors, each node on
 /// a scheduler that runs what the seed says next. Of what is done to an id at the same time nobody
@@ -14,6 +18,8 @@ public:
   ~actor_history() override;
 
   played_links links;
+  played_place place;
+  snapshot_book snapshots;
 
   // ---- What nodes tell
 
@@ -54,10 +60,14 @@ private:
   std::uint64_t progress(const std::string& id) const override;
   void check_end() override;
   void check_lists() const;
+  void check_snapshots();
 
   void changed(const storage::etcd::event& what);
   void written(const std::string& id, object& of, const std::string& text);
   void removed(const std::string& id, object& of);
+  void lose_disk_of(node& whom);
+  void note_snapshot(const std::string& id, const std::string& at);
+  actor_node& at_node(std::size_t number) const;
 
   std::map<std::string, object> known_;
   std::uint64_t last_ = 0; ///< Counts deeds and their ends.

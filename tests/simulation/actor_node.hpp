@@ -5,6 +5,7 @@
 #include "storage/memory_store.hpp"
 #include "tests/simulation/node.hpp"
 #include "tests/simulation/played_engine.hpp"
+#include "tests/simulation/played_place.hpp"
 
 #include <memory>
 #include <optional>
@@ -36,10 +37,24 @@ public:
     return 1'700'000'000'000 + std::chrono::duration_cast<std::chrono::milliseconds>(at).count();
   }
 
+  // ---- Snapshots
+
+  const std::map<std::string, std::string>& disk_snapshots() const {
+    return engine_.disk_snapshots();
+  }
+  /// The machine's, for good. Its server has ended.
+  void lose_disk() { engine_.lose_disk(); }
+  /// A sandbox begins here with the snapshot of that box: it is made, if that has not been done,
+  /// and started. `then` is told whether it runs.
+  void begin_box(const std::string& box, std::function<void(bool)> then);
+  /// A box of clients', wherever it is.
+  void use_box(const std::string& box, std::function<void(bool)> then);
+
 private:
   struct server;
 
   void begin() override;
+  void joined_again() override;
   void evict(std::function<void()> gone) override;
   void cease() override;
   void forget() override;
@@ -53,9 +68,9 @@ private:
   void run();
 
   // A request, from the node that was asked to the one that does it.
-  using deed = void (actor_node::*)(const std::string& id);
-  void route(const std::string& id, deed what);
-  void forward(const std::string& to, const std::string& id, deed what);
+  using deed = std::function<void(actor_node&)>;
+  void route(const std::string& id, const deed& what);
+  void forward(const std::string& to, const deed& what);
   void answer_peer(const std::string& what, std::string text,
                    std::function<void(result<std::string>)> reply);
 
@@ -71,9 +86,31 @@ private:
   void make(const std::string& id);
   void look_at(const std::string& id, int tries);
 
+  // Of snapshots: see snapshot_plays.cpp.
+  static constexpr double uses_of_snapshots = 0.12; ///< Of all uses.
+  void use_snapshots(const std::string& id);
+  void answer_for_snapshot(const std::string& question,
+                           const std::function<void(result<std::string>)>& reply);
+  void let_go(const std::string& owner, const std::function<void(result<std::string>)>& reply);
+  void take(const std::string& of, const std::string& as, int tries);
+  void take_again(const std::string& of, const std::string& as, int tries);
+  void fork(const std::string& id);
+  void make_siblings(const std::string& snapshot);
+  void delete_snapshot(const std::string& id);
+  void hand_over_a_snapshot();
+  void begin_one(const std::string& snapshot, bool stays, int tries,
+                 const std::function<void()>& then);
+  void try_to_begin(const std::string& box, bool stays, int tries,
+                    const std::function<void()>& then);
+  void start_box(const std::string& box, std::function<void(bool)> then);
+  void delete_box(const std::string& box);
+  /// Some program writes into the disk of a sandbox that runs here.
+  void write_disk(const std::string& id);
+
   // The machine's:
   const nanoseconds wall_ahead_;
   played_engine engine_;
+  played_files files_;
   storage::memory_store local_;
 
   std::unique_ptr<server> server_;

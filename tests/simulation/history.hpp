@@ -53,6 +53,8 @@ public:
 
   /// Nodes do not end what they have, and say so: that has to be found.
   bool mistake = false;
+  /// A snapshot whose request has failed is asked for again at any node, by the same name.
+  bool repeats_anywhere = false;
 
   void count(const std::string& what) { ++seen.of[what]; }
 

@@ -44,6 +44,8 @@ void node::start() {
       client->after(all_.time.chance(0.2) ? all_.time.between(1s, 8s)
                                           : all_.time.between(0s, 200ms),
                     [this] { serve(); });
+    else if (serving_)
+      joined_again();
   };
   tell.lost = [this](std::function<void()> gone) { lost(std::move(gone)); };
   tell.renewed = [this](nanoseconds until) {

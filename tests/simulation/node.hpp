@@ -56,6 +56,8 @@ protected:
 
   /// The server is there. Its spawner may have what the one before has left.
   virtual void begin() = 0;
+  /// The server was there before, and is a member again.
+  virtual void joined_again() {}
   /// Nothing is its own any more. Told when nothing runs.
   virtual void evict(std::function<void()> gone) = 0;
   /// The server ends, its spawner does not.

@@ -66,7 +66,7 @@ std::unique_ptr<insula::simulation::history> make_history(bool actors, std::uint
 
 int main(int argc, char** argv) {
   std::uint64_t from = 1, count = 1000;
-  bool actors = false, mistake = false;
+  bool actors = false, mistake = false, anywhere = false;
   insula::log::set_level(insula::log::level::error);
   for (int i = 1; i < argc; ++i) {
     const std::string_view what = argv[i];
@@ -76,8 +76,13 @@ int main(int argc, char** argv) {
       actors = true;
     else if (what == "--mistake")
       mistake = true;
+    else if (what == "--anywhere") // See actor_node::take_again.
+      anywhere = true;
+    else if (what == "--loud")
+      insula::log::set_level(insula::log::level::debug);
     else if (number == 0) {
-      std::cerr << "simulation [--actors] [--mistake] [--from N] [--seeds N] [--seed N]\n";
+      std::cerr << "simulation [--actors] [--mistake] [--anywhere] [--loud] [--from N] [--seeds N] "
+                   "[--seed N]\n";
       return 2;
     } else if (what == "--seeds")
       count = number;
@@ -91,6 +96,7 @@ int main(int argc, char** argv) {
   for (auto seed = from; seed < from + count; ++seed) {
     const auto one = make_history(actors, seed);
     one->mistake = mistake;
+    one->repeats_anywhere = anywhere;
     try {
       one->play();
     } catch (const std::exception& why) {

@@ -184,8 +184,7 @@ public:
   bool hold_end = false; ///< It takes its time.
 };
 
-class fake_sandbox final : public runtime::sandbox,
-                           public std::enable_shared_from_this<fake_sandbox> {
+class fake_sandbox : public runtime::sandbox, public std::enable_shared_from_this<fake_sandbox> {
 public:
   const runtime::creation_times& creation() const override { return took; }
   std::shared_ptr<runtime::process> start(runtime::process_spec spec,
