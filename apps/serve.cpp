@@ -798,8 +798,10 @@ result<void> run(const config& values, const config_origin& from) {
   for (const int fd : inherited)
     ::close(fd);
 
-  // Where nothing has to be kept, the end waits for nobody.
+  // Where nothing has to be kept, the end waits for nobody. A cluster's store does not find that.
   const auto may_have_persistent = [&] {
+    if (cluster)
+      return true;
     const auto marks = records->store->find(actors::persistent_key);
     return values.snapshots.all || !marks || !marks->empty();
   };

@@ -209,14 +209,18 @@ void workspace_snapshots::sweep_now_and_then() {
 }
 
 void workspace_snapshots::sweep() {
+  // Twice: what comes in place of another one while the records are read may be in a part that was
+  // read before, and the other one in a part that is read after.
   const auto remembered = [this]() -> result<std::vector<std::string>> {
-    const auto found = cluster_.find(actors::snapshot_key);
-    if (!found)
-      return found.reason();
     std::vector<std::string> all;
-    for (const auto& each : *found)
-      if (each.key == actors::snapshot_key)
-        all.push_back(each.value.substr(each.value.find(' ') + 1));
+    for (int i = 0; i < 2; ++i) {
+      const auto found = cluster_.find(actors::snapshot_key);
+      if (!found)
+        return found.reason();
+      for (const auto& each : *found)
+        if (each.key == actors::snapshot_key)
+          all.push_back(each.value.substr(each.value.find(' ') + 1));
+    }
     return all;
   };
   const auto gone = snapshots_.sweep(time_.unix_ms(), remembered);

@@ -486,6 +486,7 @@ inline constexpr std::chrono::milliseconds snapshot_glance{250};
 /// one, if that is the sandbox's doing: most likely it fails again.
 inline constexpr std::chrono::seconds snapshot_retry{10};
 inline constexpr std::chrono::seconds snapshot_longest_retry{600};
+inline constexpr std::chrono::seconds snapshot_longest_away_retry{40};
 
 /// For those of all sandboxes, when the server ends.
 inline constexpr std::chrono::seconds last_snapshots_patience{120};

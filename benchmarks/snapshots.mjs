@@ -4,8 +4,10 @@
 //   tests/clients/run build/release/insula build/clients/node benchmarks/snapshots.mjs \
 //     [--pairs N] [--burst N] [--rounds N] [--megabytes N] [--files N] [--many N] [--only ROW] [--copies]
 //
-// --copies measures copies as well: the configuration in INSULA_RUN_CONFIG has to name a place for them. INSULA_URL says where the server is, INSULA_API_KEY with which key. The two of a pair take turns in random order; the
+// --copies measures copies as well: the configuration in INSULA_RUN_CONFIG has to name a place for them. INSULA_URL says where the server is, INSULA_API_KEY with which key, and INSULA_RUN_STATE where its state is, if it is on this machine: then the room that forks take is measured, and, as root, what cp, btrfs and tar need for the same files. The two of a pair take turns in random order; the
 // first pair warms up and does not count.
+import { execFileSync } from 'node:child_process';
+import { statSync } from 'node:fs';
 import { parseArgs } from 'node:util';
 
 const { values: options } = parseArgs({ options: {
@@ -15,7 +17,7 @@ const { values: options } = parseArgs({ options: {
 } });
 const [pairs, burst, rounds, megabytes, files, many] =
   ['pairs', 'burst', 'rounds', 'megabytes', 'files', 'many'].map((name) => Number(options[name]));
-const { INSULA_URL: url, INSULA_API_KEY: key } = process.env;
+const { INSULA_URL: url, INSULA_API_KEY: key, INSULA_RUN_STATE: state } = process.env;
 
 const ask = async (method, path, body, headers = {}) => {
   const answer = await fetch(url + path, { method, body: body && JSON.stringify(body), headers: { authorization: `Bearer ${key}`, ...headers } });
@@ -68,6 +70,10 @@ const pauseSince = (before, after, q) => {
   return 1000 * after[counts.findIndex((each) => each >= q * counts.at(-1))].below;
 };
 const say = (row, here, target, beside = '') => console.log(`${row}\n  here:   ${here}\n${beside && `  beside: ${beside}\n`}  target: ${target}`);
+
+const fill = `mkdir -p many && cd many && for d in $(seq ${Math.ceil(files / 1000)}); do mkdir $d; (cd $d; seq 1000 | xargs touch); done;
+  head -c ${megabytes}M /dev/urandom > ../large; sync`;
+let last; // The snapshot that the source began with.
 
 const rows = {
   /** Of a sandbox that has much, and nothing dirty; then while it writes. */
@@ -132,6 +138,61 @@ const rows = {
     }
     say(`${burst} forks in one request, until all run`, told(forks), '600 ms, all of them', `${burst} creates at once, with a first command: ${told(creates)}`);
   },
+  /** What forks that write nothing take of the machine's disk. */
+  async room(source) {
+    if (!state) return;
+    const bytes = () => {
+      execFileSync('sync');
+      return statSync(`${state}/disk.btrfs`).blocks * 512;
+    };
+    await asked('POST', `/v1/sandbox/${source}/fork`, {}).then(({ sandboxes: [{ id }] }) => remove(id));
+    const before = bytes();
+    const { sandboxes } = await asked('POST', `/v1/sandbox/${source}/fork`, { count: burst });
+    const after = bytes();
+    await Promise.all(sandboxes.map(({ id }) => remove(id)));
+    say(`room of a fork of ${megabytes} MB that writes nothing`, `${((after - before) / burst / 2 ** 20).toFixed(2)} MB, of ${burst}`, '1 MB');
+  },
+  /** The same files in a file system of the same kind, by the tools that one knows. */
+  async tools() {
+    if (!state || process.getuid() !== 0) return;
+    const script = `set -e; here=$1; truncate -s ${4 * megabytes + 4096}M $here/tools.btrfs; mkfs.btrfs -q $here/tools.btrfs; mkdir $here/tools
+      mount -o loop $here/tools.btrfs $here/tools; cd $here/tools; btrfs -q subvolume create source; mkdir source/many; cd source/many
+      for d in $(seq ${Math.ceil(files / 1000)}); do mkdir $d; (cd $d; seq 1000 | xargs touch); done; head -c ${megabytes}M /dev/urandom > ../large; cd ../..; sync
+      ms() { local began=$(date +%s%N); "$@"; echo $((($(date +%s%N) - began) / 1000)); }
+      for i in $(seq ${rounds}); do
+        echo "cp $(ms cp -a --reflink=always source copy)"; rm -rf copy; sync
+        echo "btrfs $(ms btrfs -q subvolume snapshot source copy)"; btrfs -q subvolume delete -c copy
+        echo "tar $(ms tar -C source -cf $here/tools.tar .)"; rm $here/tools.tar
+      done; cd /; umount $here/tools; rm -r $here/tools*`;
+    const lines = execFileSync('unshare', ['-m', 'bash', '-c', script, '-', state], { encoding: 'utf8' }).trim().split('\n');
+    const source = await create();
+    await exec(source, fill);
+    const times = [];
+    for (let i = 0; i < rounds; ++i) {
+      const { ms, made } = await timed(() => take(source));
+      times.push(ms);
+      await drop(made);
+    }
+    await remove(source);
+    const of = (tool) => told(lines.filter((each) => each.startsWith(`${tool} `)).map((each) => Number(each.split(' ')[1]) / 1000));
+    say(`snapshot of ${megabytes} MB and ${files} files, beside tools`, told(times), 'none',
+      `cp -a --reflink: ${of('cp')}; btrfs subvolume snapshot: ${of('btrfs')}; tar: ${of('tar')}`);
+  },
+  /** As a stop with a snapshot and the next start have it. */
+  async resume(source) {
+    const times = [];
+    for (let i = 0; i < rounds; ++i) {
+      const { ms, made } = await timed(async () => {
+        const { id } = await take(source);
+        await asked('POST', `/v1/sandbox/${source}/rollback`, { snapshot: id });
+        return id;
+      });
+      times.push(ms);
+      if (i > 0) await drop({ id: last });
+      last = made;
+    }
+    say(`snapshot, stop and start of ${megabytes} MB and ${files} files`, told(times), '150 ms');
+  },
   async rollback(source) {
     const id = await create();
     const snapshot = await take(id), times = [];
@@ -190,8 +251,7 @@ const rows = {
 };
 
 const source = await create();
-await exec(source, `mkdir -p many && cd many && for d in $(seq ${Math.ceil(files / 1000)}); do mkdir $d; (cd $d; seq 1000 | xargs touch); done;
-  head -c ${megabytes}M /dev/urandom > ../large; sync`);
+await exec(source, fill);
 for (const [name, measure] of Object.entries(rows))
   if (!options.only || options.only === name) await measure(source);
 await remove(source);

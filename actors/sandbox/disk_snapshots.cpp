@@ -203,7 +203,7 @@ void disk_snapshots::on_taken(const std::string& id,
   const auto at = taking_.find(id);
   if (at == taking_.end())
     return outcome ? drop(*options().engine, id) : void();
-  if (!outcome || !core_.exists()) {
+  if (!outcome || !core_.exists() || core_.now() == phase::deleting) {
     if (outcome)
       drop(*options().engine, id);
     const auto why = outcome ? core_.refusal().value_or(has_ended) : outcome.reason();
@@ -393,6 +393,8 @@ void disk_snapshots::run_from_base(const request_context& context, unsigned star
 
 void disk_snapshots::keep(std::function<void(const result<void>&)> then) {
   const auto has_another = [this, start = core_.start()]() -> std::optional<error> {
+    if (core_.now() == phase::deleting)
+      return being_deleted;
     if (start == core_.start() && !rolling_back_ && !has_other_disk())
       return std::nullopt;
     return error{errc::sandbox_not_running, "the sandbox has another disk by now"};

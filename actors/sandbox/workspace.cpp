@@ -243,7 +243,7 @@ void workspace::begin_snapshot() {
   });
 }
 
-/// It is tried again, and costs less than half of the time. Files that cannot be kept will not be
+/// It is tried again, and costs less than half of the time. A disk that cannot be kept will not be
 /// the next time either, most likely; a place that is away comes back.
 void workspace::not_kept(const error& why) {
   const bool own_doing = why.code == errc::io_failed || why.code == errc::limit_reached;
@@ -255,8 +255,8 @@ void workspace::not_kept(const error& why) {
     log::error("sandbox.files_cannot_be_kept", {{"id", core_.id()}, {"reason", why.message}});
   else
     log::warning("sandbox.files_not_kept", {{"id", core_.id()}, {"reason", why.message}});
-  files_.retry =
-    own_doing ? std::min(2 * files_.retry, limits::snapshot_longest_retry) : limits::snapshot_retry;
+  files_.retry = std::min(2 * files_.retry, own_doing ? limits::snapshot_longest_retry
+                                                      : limits::snapshot_longest_away_retry);
 }
 
 void workspace::snapshot_over(const result<void>& outcome) {
@@ -324,12 +324,15 @@ bool workspace::delays(idle_step next) {
     idle_.schedule_check(files_.retry_at - options().time->now());
     return true;
   }
-  if (files_.keeping) {
-    idle_.schedule_check(limits::snapshot_retry);
-    return true;
+  if (files_.keeping && !stops)
+    return false; // Its copy may take long, and does not need it to run.
+  if (!files_.keeping) {
+    begin_snapshot();
+    files_.before_stop = stops;
+  } else if (core_.now() == phase::running && options().ladder.freeze_after.count() > 0) {
+    idle_.stand_still();
   }
-  begin_snapshot();
-  files_.before_stop = stops;
+  idle_.schedule_check(limits::snapshot_retry);
   return true;
 }
 

@@ -250,6 +250,8 @@ public:
         // Before anything else it is set again: what follows may fail.
         record_.set_alarm(found->sandboxes > 0 ? limits::snapshot_look_again
                                                : limits::snapshot_free_again);
+        if (copying_ && copying_->then) // A sandbox is about to begin with it, and says so later.
+          return record_.when_durable(then, otherwise);
         record_.when_durable([=, this] { look_at_sandboxes([=, this] { free(then); }); },
                              otherwise);
       },
@@ -596,6 +598,10 @@ private:
           {std::string{snapshot_key}, std::to_string(taken_ms) + ' ' + kept},
           {no_copy_key, std::nullopt},
           {pending_key, std::nullopt}};
+        if (is_kept_disk(*found)) // From now on its sandbox has time to say that it stands on it.
+          for (const auto& [key, since] : record_.entries())
+            if (key.starts_with(held_prefix))
+              changes.push_back({key, std::to_string(options_->time->unix_ms())});
         found->pending && found->keep_ms > 0
           ? record_.set_alarm(std::chrono::milliseconds{found->keep_ms}, std::move(changes))
           : record_.write(std::move(changes));

@@ -116,6 +116,20 @@ TEST_CASE("after the loss of its node a persistent sandbox goes on at another on
   CHECK(nodes[at].sh("kept", "cat dir/file").out == "here\n");
 }
 
+TEST_CASE("a node that ends by SIGINT keeps its persistent sandboxes for the others", "[cluster]") {
+  const temp_dir place;
+  small_cluster nodes{2, in_directory(place, "1h")}; // Only what is kept at the end is there.
+  REQUIRE(
+    run(nodes[0], "kept", "echo here > file; echo outside > /tmp/file", persistent).exit_code == 0);
+  const auto at = nodes.owner_number("kept");
+  CHECK(nodes[at].stop(SIGINT) == 0);
+  http_answer head;
+  CHECK(run_patiently(nodes[1 - at], "kept", "cat file /tmp/file", {}, head).out ==
+        "here\noutside\n");
+  CHECK(head.fields["insula-recovered"].starts_with("20"));
+  nodes[at].start();
+}
+
 TEST_CASE("what is due at a lost node is done by another one, unasked", "[cluster]") {
   small_cluster nodes{2};
   const std::string wanted =
