@@ -427,6 +427,7 @@ private:
     waiting_.emplace_back(std::move(then), std::move(otherwise));
     if (waiting_.size() > 1)
       return;
+    ++busy_; // Until the answer is there it stays: else the lease would be nobody's, for good.
     options_->leases->acquire(owner_, [this, post = post()](const result<storage::epoch>& held) {
       post([this, held] {
         if (held && parts_)
@@ -436,6 +437,7 @@ private:
         const auto why = parts_ ? goes_on_elsewhere : held ? error{} : held.reason();
         for (const auto& [go, refuse] : std::exchange(waiting_, {}))
           held && !parts_ ? go() : refuse(why);
+        one_less();
       });
     });
   }

@@ -108,6 +108,7 @@ void actor_node::server::end() {
   alarms = alarms_actor{};
   store_address = sweeper = caf::actor{};
   scheduler().run();
+  leases.end();
   self.files_.server_ends();
   self.engine_.server_has_ended();
   scheduler().run();

@@ -44,11 +44,21 @@ public:
       , all_(in)
       , by_(std::move(by)) {}
   void acquire(std::string owner, std::function<void(result<storage::epoch>)> on_held) override {
-    of_.acquire(owner, [this, owner, on_held = std::move(on_held)](result<storage::epoch> got) {
+    const auto number = ++last_;
+    wanted_.emplace(number, std::move(on_held));
+    of_.acquire(owner, [this, owner, number](result<storage::epoch> got) {
+      const auto to = wanted_.extract(number);
+      if (!to)
+        return;
       if (got)
         all_.held(owner, *got, by_);
-      on_held(std::move(got));
+      to.mapped()(std::move(got));
     });
+  }
+  /// As the real one it answers everything.
+  void end() {
+    for (const auto& [number, tell] : std::exchange(wanted_, {}))
+      tell(error{errc::node_unreachable, "it closes"});
   }
   void release(const std::string& owner, storage::epoch held) override { of_.release(owner, held); }
 
@@ -56,6 +66,8 @@ private:
   storage::lease_service& of_;
   history& all_;
   const std::string by_;
+  std::map<std::uint64_t, std::function<void(result<storage::epoch>)>> wanted_;
+  std::uint64_t last_ = 0;
 };
 
 /// What is asked, until it is answered, or its asker ends.
