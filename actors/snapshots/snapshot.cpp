@@ -138,7 +138,10 @@ public:
         if (found && wanted.needs_copy)
           need_copy(*found);
         const bool is_seen = found && !found->hidden && !found->pending;
-        is_seen || (found && wanted.hidden) ? to(*found) : to(not_found());
+        if (!is_seen && !(found && wanted.hidden))
+          return to(not_found());
+        // What is told is durable: that it has a copy, too.
+        record_.when_durable([=] { to(*found); }, [to](const error& why) { to(why); });
       },
       [to](const error& why) { to(why); }, wanted.context);
   }
