@@ -234,6 +234,7 @@ void workspace::expect_snapshot() {
 
 void workspace::begin_snapshot() {
   files_.keeping = true;
+  ++number_;
   files_.used = false;
   files_.last_began = options().time->now();
   files_.waiting = std::exchange(files_.waiting_next, {});
@@ -326,14 +327,21 @@ bool workspace::delays(idle_step next) {
   }
   if (files_.keeping && !stops)
     return false; // Its copy may take long, and does not need it to run.
-  if (!files_.keeping) {
-    begin_snapshot();
-    files_.before_stop = stops;
-  } else if (core_.now() == phase::running && options().ladder.freeze_after.count() > 0) {
-    idle_.stand_still();
+  if (files_.keeping) {
+    idle_.schedule_check(limits::snapshot_retry);
+    return true;
   }
-  idle_.schedule_check(limits::snapshot_retry);
+  begin_snapshot();
+  files_.before_stop = stops;
+  core_.after(limits::snapshot_retry, [this, number = number_] { stand_still_if_kept(number); });
   return true;
+}
+
+/// A step waits for a snapshot whose copy takes long: it goes on without the sandbox running.
+void workspace::stand_still_if_kept(std::uint64_t number) {
+  if (number == number_ && files_.keeping && !files_.used && !core_.in_use() &&
+      core_.now() == phase::running && options().ladder.freeze_after.count() > 0)
+    idle_.stand_still();
 }
 
 void workspace::keep(const reply<caf::ok_atom>& to) {

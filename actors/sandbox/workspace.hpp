@@ -103,6 +103,7 @@ private:
   void expect_snapshot();
   void check();
   void begin_snapshot();
+  void stand_still_if_kept(std::uint64_t number);
   void on_kept(std::uint64_t start, bool had_older, const result<void>& outcome);
   void not_kept(const error& why);
   void snapshot_over(const result<void>& outcome);
@@ -112,6 +113,7 @@ private:
   startup& startup_;
   teardown& teardown_;
   files_of_start files_;
+  std::uint64_t number_ = 0;  ///< Of the last snapshot.
   bool check_is_set_ = false; ///< A look at whether one is due is on its way.
   bool marking_ = false;      ///< Persistence was requested; the record is not durable yet.
 };

@@ -399,6 +399,34 @@ TEST_CASE("a sandbox that is stopped for being idle is kept first", "[actors][fi
   CHECK(node.told() == node.files.kept.back().what.taken_ms);
 }
 
+TEST_CASE("an idle sandbox stands still while its copy is made", "[actors][files]") {
+  files_node node;
+  node.options->ladder = {10min, 24h};
+  node.options->keep_interval = 20min;
+  node.use();
+  node.files.hold = true;
+  node.sys.advance(10min + 1s);
+  REQUIRE(node.files.kept.size() == 1);
+  CHECK(node.state() == "running");
+  SECTION("for long") {
+    node.sys.advance(limits::snapshot_retry + 1s);
+    CHECK(node.state() == "frozen");
+  }
+  SECTION("and not if it is used meanwhile") {
+    node.use();
+    node.sys.advance(limits::snapshot_retry + 1s);
+    CHECK(node.state() == "running");
+    node.files.finish_keep();
+    node.sys.run();
+    CHECK(node.state() == "running");
+    return;
+  }
+  node.files.finish_keep();
+  node.sys.run();
+  CHECK(node.state() == "frozen");
+  CHECK_FALSE(node.base().empty());
+}
+
 TEST_CASE("use during the last snapshot keeps a sandbox running", "[actors][files]") {
   files_node node;
   node.options->ladder = {0ms, 10min};
