@@ -17,7 +17,7 @@ public:
 
   std::string put(const std::string& of, storage::epoch at, std::int64_t taken_ms,
                   std::string text) {
-    const auto reference = "copy" + std::to_string(++last_);
+    auto reference = "copy" + std::to_string(++last_);
     copies_[reference] = {of, at, taken_ms, std::move(text)};
     return reference;
   }
