@@ -28,18 +28,14 @@ struct files_node : small_node {
     box = make_sandbox();
   }
 
-  /// Where the newest sandbox lives: those that copy disks are the node's own.
-  fake_sandbox& place() {
-    const auto at = std::find_if(engine.creations.rbegin(), engine.creations.rend(),
-                                 [](const auto& each) { return each.spec.host_name != "disks"; });
-    return *at->place;
+  /// The newest sandbox of a client: those that copy disks are the node's own.
+  fake_engine::creation& newest() {
+    return *std::find_if(engine.creations.rbegin(), engine.creations.rend(),
+                         [](const auto& each) { return each.spec.host_name != "disks"; });
   }
+  fake_sandbox& place() { return *newest().place; }
   fake_process& process() { return *place().processes.back(); }
-  std::string began_with() {
-    const auto at = std::find_if(engine.creations.rbegin(), engine.creations.rend(),
-                                 [](const auto& each) { return each.spec.host_name != "disks"; });
-    return at->spec.disk_from;
-  }
+  std::string began_with() { return newest().spec.disk_from; }
   /// What its next start begins with.
   std::string base() { return record("disk_from"); }
   bool has_bytes(const std::string& id) { return engine.snapshots->contains(id); }
@@ -78,9 +74,7 @@ struct files_node : small_node {
   std::string record(const char* key) { return store.value("abc", key); }
   /// Its spawner has died.
   void lose() {
-    const auto at = std::find_if(engine.creations.rbegin(), engine.creations.rend(),
-                                 [](const auto& each) { return each.spec.host_name != "disks"; });
-    at->end();
+    newest().end();
     sys.run();
     REQUIRE(state() == "asleep");
   }
