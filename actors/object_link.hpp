@@ -52,6 +52,11 @@ public:
     being_taken_.insert_or_assign(name, wanted);
     return wanted;
   }
+  bool is_being_taken(const std::string& name) const {
+    const std::lock_guard lock{mutex_};
+    const auto found = being_taken_.find(name);
+    return found != being_taken_.end() && !found->second.expired();
+  }
   bool is_new_snapshot(const std::string& name) const {
     const std::lock_guard lock{mutex_};
     return taken_.contains(name);

@@ -6,6 +6,7 @@
 #include "actors/record_keys.hpp"
 #include "actors/sandbox_list.hpp"
 #include "actors/snapshots/snapshot_record.hpp"
+#include "apps/blob_snapshot_archive.hpp"
 #include "apps/cluster_node.hpp"
 #include "apps/find_images.hpp"
 #include "apps/image_room.hpp"
@@ -16,7 +17,6 @@
 #include "apps/resolvers.hpp"
 #include "apps/server_calls.hpp"
 #include "apps/server_record.hpp"
-#include "apps/workspace_snapshots.hpp"
 #include "base/clock.hpp"
 #include "base/inherited_sockets.hpp"
 #include "base/io_pool.hpp"
@@ -591,7 +591,7 @@ result<void> run(const config& values, const config_origin& from) {
   if (!blobs)
     return blobs.reason();
   const system_clock time;
-  std::optional<workspace_snapshots> snapshots;
+  std::optional<blob_snapshot_archive> snapshots;
   if (*blobs) {
     // Of this store of records alone: who shares the place is not seen.
     const auto space = common_secret(*records->store, "snapshots");

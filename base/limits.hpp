@@ -456,16 +456,12 @@ inline constexpr std::uint64_t snapshot_tree_bytes = 256ull << 30;
 inline constexpr std::size_t snapshot_new_pieces = 40'000;
 inline constexpr std::chrono::hours snapshot_time{3};
 
-/// Snapshots that are written or read at once: they wait for disks and networks. One more thread
-/// only puts files back, since somebody waits for these.
-inline constexpr std::size_t snapshot_workers = 4;
-
-/// Whole disks take long, so they have threads of their own, and each a sandbox of the node's own.
-/// One thread writes those that nobody waits for. So many wait to be written; the others are tried
-/// again later.
-inline constexpr std::size_t whole_disk_writers = 3;
-inline constexpr std::size_t whole_disk_readers = 2;
-inline constexpr std::size_t whole_disks_waiting = 1'024;
+/// Snapshots that are written or put back at once, each by a thread and a sandbox of the node's
+/// own. One of those that write takes what nobody waits for. So many wait to be written; the others
+/// are tried again later.
+inline constexpr std::size_t snapshot_writers = 3;
+inline constexpr std::size_t snapshot_readers = 2;
+inline constexpr std::size_t snapshot_jobs_waiting = 1'024;
 
 /// Snapshots that are brought to the node at once, or wait for that. A start waits so long for one;
 /// the client is told to come again after so many seconds, and the snapshot goes on to come.
@@ -509,7 +505,7 @@ inline constexpr std::size_t disk_helpers = 2;
 inline constexpr std::uint64_t disk_helper_memory_bytes = 512ull << 20;
 inline constexpr std::size_t waiting_for_disk_helper = 64;
 /// Sandboxes of the node's own at once, where disks are copied.
-inline constexpr std::size_t own_sandboxes = disk_helpers + whole_disk_writers + whole_disk_readers;
+inline constexpr std::size_t own_sandboxes = disk_helpers + snapshot_writers + snapshot_readers;
 /// A thread that copies a disk waits so long for the sandbox that does, and for its answer.
 inline constexpr std::chrono::minutes copy_helper_patience{1};
 

@@ -61,6 +61,8 @@ struct sandbox_spec {
   /// ids, with the capabilities that its root always has.
   bool may_gain_rights = false;
   std::string disk_from = {}; ///< The snapshot that its disk begins with. Empty: it begins empty.
+  /// It is small, and serves the node: it begins although refuses_more() has a reason.
+  bool of_the_node = false;
 };
 
 /// What a sandbox gets that was made before anybody wanted it.

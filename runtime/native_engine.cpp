@@ -2221,7 +2221,7 @@ std::optional<error> native_engine::refuses_more() const {
 }
 
 void native_engine::create(sandbox_spec spec, sandbox_listener listener) {
-  if (auto why = refuses_more()) {
+  if (auto why = spec.of_the_node ? std::nullopt : refuses_more()) {
     boost::asio::post(core_->pool.here(),
                       [tell = std::move(listener.on_failed), why = std::move(*why)] { tell(why); });
     return;

@@ -1,8 +1,8 @@
 #include "actors/sandbox/disk_snapshots.hpp"
 
 #include "actors/run_record.hpp"
+#include "actors/sandbox/persistence.hpp"
 #include "actors/sandbox/teardown.hpp"
-#include "actors/sandbox/workspace.hpp"
 #include "actors/snapshots/snapshot_record.hpp"
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
@@ -350,7 +350,7 @@ void disk_snapshots::write_base(const snapshot_description& next, const roll_bac
     auto all = changes_for(next);
     if (core_.now() != phase::asleep || core_.has_survived())
       all.push_back({rolled_back_key, "1"});
-    workspace_.note_other_disk(all);
+    persistence_.note_other_disk(all);
     ++rollbacks_;
     return all;
   };
@@ -408,7 +408,7 @@ void disk_snapshots::keep(std::function<void(const result<void>&)> then) {
     return [=, this]() -> result<std::vector<storage::change>> {
       if (const auto why = has_another())
         return *why;
-      return workspace_.changes_of_kept(taken_ms);
+      return persistence_.changes_of_kept(taken_ms);
     };
   };
   take_snapshot wanted;

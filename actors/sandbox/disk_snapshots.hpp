@@ -10,16 +10,16 @@
 namespace insula::actors::inside_sandbox {
 
 class teardown;
-class workspace;
+class persistence;
 
 /// Snapshots of the sandbox's whole disk: taken while it runs or stands still, and what its disk
 /// begins with. A snapshot that it begins with is held in its name: it says so in its record after
 /// the snapshot has said so in its own, and lets go after its record has gone.
 class disk_snapshots final : public part {
 public:
-  disk_snapshots(core& of, workspace& files, teardown& ends)
+  disk_snapshots(core& of, persistence& files, teardown& ends)
       : part(of)
-      , workspace_(files)
+      , persistence_(files)
       , teardown_(ends) {}
 
   void take(const take_snapshot& wanted, const reply<snapshot_description>& to);
@@ -77,7 +77,7 @@ private:
   void write_base(const snapshot_description& next, const roll_back& wanted,
                   const reply<sandbox_description>& to);
 
-  workspace& workspace_;
+  persistence& persistence_;
   teardown& teardown_;
   std::map<std::string, taking> taking_; ///< By the id that the snapshot gets.
   bool rolling_back_ = false;

@@ -1,7 +1,7 @@
 #include "actors/sandbox/mounts.hpp"
 
+#include "actors/sandbox/persistence.hpp"
 #include "actors/sandbox/profile.hpp"
-#include "actors/sandbox/workspace.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "runtime/bucket_mounter.hpp"

@@ -15,13 +15,13 @@
 #include "actors/sandbox/login.hpp"
 #include "actors/sandbox/mounts.hpp"
 #include "actors/sandbox/pause.hpp"
+#include "actors/sandbox/persistence.hpp"
 #include "actors/sandbox/runs.hpp"
 #include "actors/sandbox/sessions.hpp"
 #include "actors/sandbox/startup.hpp"
 #include "actors/sandbox/teardown.hpp"
 #include "actors/sandbox/terminal_room.hpp"
 #include "actors/sandbox/terminals.hpp"
-#include "actors/sandbox/workspace.hpp"
 
 namespace insula::actors::inside_sandbox {
 
@@ -34,10 +34,10 @@ struct all_parts {
       , gate_(of, startup_)
       , pause_(of, gate_, idle_, startup_)
       , idle_(of, pause_, teardown_)
-      , disk_(of, workspace_, teardown_)
+      , disk_(of, persistence_, teardown_)
       , description_(of)
       , egress_(of)
-      , workspace_(of, {idle_, disk_, startup_, teardown_})
+      , persistence_(of, {idle_, disk_, startup_, teardown_})
       , login_(of, startup_)
       , mounts_(of)
       , commands_(of)
@@ -53,10 +53,10 @@ struct all_parts {
                  return made ? result<void>{} : result<void>{made.reason()};
                })
       , adoption_(of, {commands_, idempotency_, sessions_, terminals_, terminal_room_})
-      , startup_(of, {gate_, idle_, workspace_, disk_, egress_, mounts_, idempotency_, teardown_},
+      , startup_(of, {gate_, idle_, persistence_, disk_, egress_, mounts_, idempotency_, teardown_},
                  std::move(claim))
       , runs_(of, {commands_, idempotency_, command_logs_, teardown_})
-      , teardown_(of, {lease_, gate_, startup_, workspace_, idempotency_, command_logs_, runs_},
+      , teardown_(of, {lease_, gate_, startup_, persistence_, idempotency_, command_logs_, runs_},
                   std::move(quit)) {}
 
   lease lease_;
@@ -66,7 +66,7 @@ struct all_parts {
   disk_snapshots disk_;
   description description_;
   egress egress_;
-  workspace workspace_;
+  persistence persistence_;
   login login_;
   mounts mounts_;
   commands commands_;
@@ -90,7 +90,7 @@ struct all_parts {
     return {&startup_,
             &egress_,
             &idle_,
-            &workspace_,
+            &persistence_,
             &disk_,
             &login_,
             &mounts_,

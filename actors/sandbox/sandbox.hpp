@@ -12,9 +12,9 @@
 #include "actors/sandbox/lifecycle.hpp"
 #include "actors/sandbox_groups.hpp"
 #include "actors/sandbox_metadata.hpp"
+#include "actors/snapshot_archive.hpp"
 #include "actors/snapshots/copies.hpp"
 #include "actors/snapshots/disk_helpers.hpp"
-#include "actors/workspaces.hpp"
 #include "base/bucket.hpp"
 #include "base/byte_budget.hpp"
 #include "base/clock.hpp"
@@ -75,8 +75,9 @@ struct sandbox_options {
   group_rule groups = {};
   /// What people read of a sandbox. None: nothing.
   caption_rule captions = {};
-  idle_ladder ladder;          ///< For one in which nothing runs and of which nothing is asked.
-  workspaces* files = nullptr; ///< What an earlier version kept of files. Null: nothing is there.
+  idle_ladder ladder; ///< For one in which nothing runs and of which nothing is asked.
+  snapshot_archive* files =
+    nullptr; ///< What an earlier version kept of files. Null: nothing is there.
   /// Where copies of whole disks go. Null: nowhere.
   std::shared_ptr<snapshots::disk_copies> copies;
   /// A snapshot of a whole disk is acknowledged once it has a copy. Else that is made later.

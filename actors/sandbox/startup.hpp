@@ -13,7 +13,7 @@ class idempotency;
 class idle;
 class mounts;
 class teardown;
-class workspace;
+class persistence;
 
 /// The attempts to start the sandbox, one at a time. First the lease, then the record and the
 /// engine's sandbox side by side; it runs with both. Of a sandbox that has run before, the record
@@ -24,7 +24,7 @@ public:
   struct others {
     gate& requests;
     idle& ladder;
-    workspace& files;
+    persistence& files;
     disk_snapshots& disk;
     egress& network;
     mounts& buckets;

@@ -5,9 +5,9 @@
 #include "actors/sandbox/gate.hpp"
 #include "actors/sandbox/idempotency.hpp"
 #include "actors/sandbox/lease.hpp"
+#include "actors/sandbox/persistence.hpp"
 #include "actors/sandbox/runs.hpp"
 #include "actors/sandbox/startup.hpp"
-#include "actors/sandbox/workspace.hpp"
 #include "base/failpoint.hpp"
 #include "base/log.hpp"
 
@@ -142,15 +142,20 @@ void teardown::leave(const reply<caf::ok_atom>& to) {
     stop();
 }
 
-/// A command that ends while a snapshot is taken has told its client, and its work may be in that
-/// snapshot or not: then another one is taken. The same goes for a command that is about to end;
-/// one that goes on and on is ended.
+/// The first snapshot, with its copy, may take long, and the sandbox serves meanwhile. What comes
+/// after that is refused, so that the next one, which has less to write, is the last. A command
+/// that ends while a snapshot is taken has told its client, and its work may be in that snapshot or
+/// not: then another one is taken. The same goes for a command that is about to end; one that goes
+/// on and on is ended.
 void teardown::keep_and_leave(const reply<caf::ok_atom>& to, unsigned snapshots_left) {
   const auto kept = [=, this](const result<caf::ok_atom>& outcome) {
     auto why =
       outcome ? error{errc::limit_reached, "it is never done with what it does"} : outcome.reason();
+    if (core_.now() == phase::deleting)
+      return stay(being_deleted, to);
     if (outcome) {
       const auto& files = with_.files;
+      core_.set_refusal(leaves_node);
       if (!files.may_be_kept() || (!files.was_used() && (!core_.in_use() || snapshots_left == 0)))
         return leave(to);
       if (snapshots_left > 0)
@@ -177,8 +182,10 @@ void teardown::hand_over(const reply<caf::ok_atom>& to) {
     return to.fail({errc::limit_reached, "it could not be kept just now"});
   if (std::exchange(leaving_, true) && has_files)
     return to.fail({errc::limit_reached, "it leaves already"});
+  if (has_files)
+    return keep_and_leave(to, most_more_snapshots);
   core_.set_refusal(leaves_node);
-  has_files ? keep_and_leave(to, most_more_snapshots) : leave(to);
+  leave(to);
 }
 
 // ---- Deletion

@@ -12,7 +12,7 @@ class idempotency;
 class lease;
 class runs;
 class startup;
-class workspace;
+class persistence;
 
 /// The ends of the sandbox: its stop, its deletion, its move to another node, and its alarms.
 class teardown final : public part {
@@ -22,7 +22,7 @@ public:
     lease& right;
     gate& requests;
     startup& starts;
-    workspace& files;
+    persistence& files;
     idempotency& keys;
     command_logs& logs;
     runs& asked_for;

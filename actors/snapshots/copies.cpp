@@ -86,7 +86,7 @@ private:
   sandbox_handle it_;
 };
 
-/// In place of a sandbox, in what workspaces are asked. No sandbox is called so.
+/// In place of a sandbox, in what the archive is asked. No sandbox is called so.
 std::string owner_of(const std::string& id) {
   return "disk-" + id;
 }
@@ -106,9 +106,9 @@ void disk_copies::keep(const keep_request& what,
     return wait_for(std::move(answer), *what.token);
   };
   const auto tell = std::make_shared<told_once<result<snapshot_reference>>>(std::move(then));
-  files_.keep({owner_of(what.id), what.epoch, what.taken_ms, what.earlier, open, what.token, true,
-               what.waited_for},
-              [in, tell](result<snapshot_reference> kept) { tell->give(std::move(kept)); });
+  files_.keep(
+    {owner_of(what.id), what.epoch, what.taken_ms, what.earlier, open, what.token, what.waited_for},
+    [in, tell](result<snapshot_reference> kept) { tell->give(std::move(kept)); });
 }
 
 void disk_copies::forget(const std::string& id, storage::epoch last,

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "actors/image_catalogue.hpp"
-#include "actors/workspaces.hpp"
+#include "actors/snapshot_archive.hpp"
 #include "base/limits.hpp"
 #include "runtime/engine.hpp"
 
@@ -33,7 +33,7 @@ public:
     std::chrono::seconds at_least = limits::snapshot_cached_at_least;
   };
 
-  disk_copies(runtime::engine& of, workspaces& files, cache_settings cache)
+  disk_copies(runtime::engine& of, snapshot_archive& files, cache_settings cache)
       : engine_(of)
       , files_(files)
       , cache_(std::move(cache)) {}
@@ -41,13 +41,13 @@ public:
   struct keep_request {
     std::string id;           ///< Of the snapshot.
     shared_image image;       ///< That it lies over.
-    storage::epoch epoch = 0; ///< This, and the next two: as of workspaces::keep_request.
+    storage::epoch epoch = 0; ///< This, and the next two: as of snapshot_archive::keep_request.
     std::int64_t taken_ms = 0;
     snapshot_reference earlier;
     std::shared_ptr<work_token> token;
-    bool waited_for = false; ///< As of workspaces::keep_request.
+    bool waited_for = false; ///< As of snapshot_archive::keep_request.
   };
-  /// `then` is called once, on any thread. Errors: those of workspaces::keep() and of
+  /// `then` is called once, on any thread. Errors: those of snapshot_archive::keep() and of
   /// engine::create(); not_found (the engine has no such snapshot); deadline_exceeded.
   void keep(const keep_request& what, std::function<void(result<snapshot_reference>)> then);
 
@@ -61,7 +61,7 @@ public:
   };
   /// The engine has the snapshot then, as if it had never been without. Several that want the same
   /// one wait for one job, which ends when all of them have cancelled. `then` is called once, on
-  /// any thread. Errors: those of workspaces::put_back(), engine::create() and
+  /// any thread. Errors: those of snapshot_archive::put_back(), engine::create() and
   /// sandbox::take_snapshot(); store_failed also when as many are brought as may be.
   void bring(const bring_request& what, std::function<void(result<void>)> then);
 
@@ -77,7 +77,7 @@ public:
   /// Nobody is asked from now on which snapshots are this node's: none goes to make room.
   void end();
 
-  /// As workspaces::forget(), of the copies of a snapshot.
+  /// As snapshot_archive::forget(), of the copies of a snapshot.
   void forget(const std::string& id, storage::epoch last, const snapshot_reference& newest);
 
 private:
@@ -103,7 +103,7 @@ private:
   };
 
   runtime::engine& engine_;
-  workspaces& files_;
+  snapshot_archive& files_;
   const cache_settings cache_;
   std::mutex guard_; ///< For what follows.
   std::map<std::string, bringing> bringing_;

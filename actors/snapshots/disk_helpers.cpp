@@ -38,6 +38,8 @@ runtime::sandbox_spec helper_spec(const sandbox_image& image, std::uint64_t disk
   spec.network = egress_policy::deny_all();
   // Then all that can lie over an image does, so that it is none of what a disk has changed.
   spec.may_gain_rights = true;
+  // On a node that has no memory left, copies let sandboxes go that are kept before they stop.
+  spec.of_the_node = true;
   spec.limits = {.memory_bytes = limits::disk_helper_memory_bytes,
                  .disk_bytes = disk_bytes,
                  .shm_bytes = 1u << 20,

@@ -303,6 +303,8 @@ public:
     record_.load(
       [=, this] {
         const auto found = is();
+        if (!found && options_->objects->is_being_taken(id_))
+          return otherwise({errc::limit_reached, "it is being taken"});
         const bool is_needed = found && options_->copies && has_bytes(*found) &&
                                found->copy.empty() && found->no_copy.empty() &&
                                (found->sandboxes > 0 || found->state == snapshot_state::created);

@@ -1,7 +1,7 @@
 // What is kept of a persistent sandbox: when its disk is kept, what its next start begins with, and
 // how that takes over what an earlier version kept of its files.
 #include "actors/snapshots/snapshot.hpp"
-#include "tests/actors/fake_workspaces.hpp"
+#include "tests/actors/fake_snapshot_archive.hpp"
 #include "tests/actors/fixture.hpp"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ using namespace std::chrono_literals;
 namespace {
 
 struct files_node : small_node {
-  fake_workspaces files;
+  fake_snapshot_archive files;
   node_directory_actor directory;
   sandbox_object_actor box;
 
@@ -155,7 +155,6 @@ TEST_CASE("a sandbox that is used is kept on an interval, and one that is not is
   const auto first = node.files.kept.front().what;
   const auto kept = node.base();
   CHECK(first.sandbox == "disk-" + kept);
-  CHECK(first.whole);
   CHECK(first.waited_for);
   CHECK(first.earlier.empty());
   CHECK(node.place().files.empty()); // Nothing in it reads its disk.
@@ -619,22 +618,36 @@ TEST_CASE("a pause disturbs no snapshot, and the next one neither", "[actors][fi
 
 // ---- Leaving its node
 
-TEST_CASE("a sandbox that is handed over serves nobody here from then on", "[actors][files]") {
+TEST_CASE("a sandbox that is handed over serves until its files are kept", "[actors][files]") {
   files_node node;
   node.use();
   node.files.hold = true;
   const auto leaving = node.sys.ask<caf::ok_atom>(node.box, hand_over_atom::value);
   REQUIRE(node.files.kept.size() == 1);
-  const auto refused = [&] {
-    const auto why = node.ask_for({}).reason();
-    return why.code == errc::node_unreachable &&
-           why.message.find("it goes on at another node") != std::string::npos;
-  };
-  CHECK(refused());
-  CHECK(node.sys.ask<process_actor>(node.box, command("echo")).reason().code ==
-        errc::node_unreachable);
   CHECK(node.sys.ask<caf::ok_atom>(node.box, hand_over_atom::value).reason().code ==
         errc::limit_reached);
+  SECTION("and nobody from then on, though what was done meanwhile is kept") {
+    node.use();
+    node.files.finish_keep();
+    node.sys.run();
+    REQUIRE(node.files.kept.size() == 2);
+    const auto why = node.ask_for({}).reason();
+    CHECK(why.code == errc::node_unreachable);
+    CHECK(why.message.find("it goes on at another node") != std::string::npos);
+    CHECK(node.sys.ask<process_actor>(node.box, command("echo")).reason().code ==
+          errc::node_unreachable);
+    node.files.finish_keep();
+    node.sys.run();
+    leaving.value();
+    CHECK(node.place().destroys == 1);
+  }
+  SECTION("or is deleted") {
+    const auto asked = node.sys.ask<caf::ok_atom>(node.box, delete_atom::value, request_context{});
+    node.sys.run();
+    asked.value();
+    CHECK_FALSE(leaving.open());
+    CHECK(node.place().destroys == 1);
+  }
   SECTION("and goes when its files are kept") {
     node.files.finish_keep();
     node.sys.run();

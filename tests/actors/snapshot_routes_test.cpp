@@ -4,7 +4,7 @@
 #include "actors/snapshots/snapshot_record.hpp"
 #include "actors/snapshots/sweep.hpp"
 #include "base/limits.hpp"
-#include "tests/actors/fake_workspaces.hpp"
+#include "tests/actors/fake_snapshot_archive.hpp"
 #include "tests/actors/fixture.hpp"
 
 #include <set>
@@ -61,7 +61,7 @@ public:
 /// A node of a cluster with a place for copies.
 struct node_of_cluster : small_node {
   fake_routes routes;
-  fake_workspaces files;
+  fake_snapshot_archive files;
   node_directory_actor directory;
 
   explicit node_of_cluster(std::uint64_t cache_bytes = 1u << 30) {

@@ -1,7 +1,7 @@
 #include "actors/snapshots/snapshot.hpp"
 #include "actors/snapshots/sweep.hpp"
 #include "base/limits.hpp"
-#include "tests/actors/fake_workspaces.hpp"
+#include "tests/actors/fake_snapshot_archive.hpp"
 #include "tests/actors/fixture.hpp"
 
 #include <algorithm>
@@ -457,7 +457,7 @@ namespace {
 
 /// Copies go to a place that the test plays.
 struct node_with_copies : node_with_snapshots {
-  fake_workspaces files;
+  fake_snapshot_archive files;
 
   node_with_copies() {
     options->copies = std::make_shared<snapshots::disk_copies>(
@@ -489,7 +489,6 @@ TEST_CASE("a snapshot has a copy away from its node, and comes back from there",
   const auto first = node.take(box);
   REQUIRE(files.kept.size() == 1);
   CHECK(files.kept[0].what.sandbox == "disk-" + first.id);
-  CHECK(files.kept[0].what.whole);
   CHECK(files.kept[0].what.earlier.empty());
   CHECK(node.engine.creations.back().place->files ==
         std::vector<std::string>{"read disk " + first.id});
@@ -604,6 +603,25 @@ TEST_CASE("a snapshot that is taken while a node starts is not lost", "[actors][
   const auto sweep = snapshots::sweep(node.sys.get(), node.options, node.directory);
   node.sys.run();
   CHECK(node.find(made.id).value().state == snapshot_state::created);
+}
+
+TEST_CASE("a snapshot that is being taken stays where its record is about to be written",
+          "[actors][snapshots]") {
+  node_with_snapshots node;
+  const auto sandbox = node.running("abc");
+  node.place().hold_snapshot = true;
+  take_snapshot wanted;
+  wanted.id = "early";
+  const auto taking = node.sys.ask<snapshot_description>(sandbox, std::move(wanted));
+  const auto leaves = [&] {
+    return node.sys.ask<caf::ok_atom>(node.directory, hand_over_atom::value,
+                                      std::string{"snapshot:early"});
+  };
+  CHECK(leaves().reason().code == errc::limit_reached);
+  node.place().finish_snapshots();
+  node.sys.run();
+  CHECK(taking.value().id == "early");
+  leaves().value();
 }
 
 TEST_CASE("a copy that cannot be made is made later, also by the next server",

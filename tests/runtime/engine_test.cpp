@@ -40,10 +40,11 @@ struct node {
   /// `left`: of an earlier server.
   explicit node(std::uint32_t slots = 8, std::vector<held_sandbox> left = {})
       : node(plain_end::pair(), slots, std::move(left)) {}
-  node(std::array<unique_fd, 2> ends, std::uint32_t slots, std::vector<held_sandbox> left)
+  node(std::array<unique_fd, 2> ends, std::uint32_t slots, std::vector<held_sandbox> left,
+       std::uint64_t memory_reserve = 0)
       : spawner(std::move(ends[1]))
       , engine(std::make_unique<native_engine>(
-          pool, native_options{"played", dir.path().string(), 0, slots},
+          pool, native_options{"played", dir.path().string(), 0, slots, {}, false, memory_reserve},
           spawner_link{std::move(ends[0]), runtime::spawner::version, generation, std::move(left),
                        ::getpid(), gateway.take_way()})) {}
 
@@ -205,6 +206,19 @@ TEST_CASE("an agent of another version is refused", "[runtime][engine]") {
   CHECK(n.spawner.next().what == spawner_op::destroy);
   n.spawner.say(spawner_event::destroyed, slot);
   CHECK(n.heard->next().what == "failed the agent speaks another version");
+}
+
+TEST_CASE("a node without memory begins only what serves the node", "[runtime][engine]") {
+  constexpr std::uint64_t more_than_any_machine_has = 1ull << 60;
+  node n{plain_end::pair(), 8, {}, more_than_any_machine_has};
+  REQUIRE(n.engine->refuses_more());
+  n.create();
+  const auto refused = n.heard->next();
+  CHECK(refused.code == errc::machine_full);
+  sandbox_spec own{"own", {"host", false}, {}};
+  own.of_the_node = true;
+  n.engine->create(own, n.listener());
+  n.spawner.make();
 }
 
 TEST_CASE("a launch that fails on its way names the step", "[runtime][engine]") {

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/workspaces.hpp"
+#include "actors/snapshot_archive.hpp"
 #include "tests/simulation/open_answers.hpp"
 
 #include <map>
@@ -37,7 +37,7 @@ private:
 };
 
 /// A machine's way there.
-class played_files final : public actors::workspaces {
+class played_files final : public actors::snapshot_archive {
 public:
   played_files(world& in, played_place& place)
       : world_(in)

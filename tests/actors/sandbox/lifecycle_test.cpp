@@ -1,5 +1,5 @@
 // The parts that start a sandbox, keep it, and end it, without an actor system.
-#include "tests/actors/fake_workspaces.hpp"
+#include "tests/actors/fake_snapshot_archive.hpp"
 #include "tests/actors/sandbox/fake_core.hpp"
 #include "tests/contract/snapshot_contract.hpp"
 
@@ -350,7 +350,7 @@ TEST_CASE("the disk of a persistent sandbox is kept before it stands still", "[p
 
 TEST_CASE("the files of the last snapshot are back before a request is served", "[parts]") {
   whole_sandbox box;
-  fake_workspaces files;
+  fake_snapshot_archive files;
   files.hold = true;
   box.fake_world::options->files = &files;
   box.cluster.kept = {{"created_ms", "1"}, {"persistent", "1"}, {"snapshot", "42 place7"}};
@@ -370,7 +370,7 @@ TEST_CASE("the files of the last snapshot are back before a request is served", 
 
 TEST_CASE("files that cannot be put back fail the start", "[parts]") {
   whole_sandbox box;
-  fake_workspaces files;
+  fake_snapshot_archive files;
   files.failure = error{errc::store_failed, "away"};
   box.fake_world::options->files = &files;
   box.cluster.kept = {{"created_ms", "1"}, {"persistent", "1"}, {"snapshot", "42 place7"}};

@@ -1,6 +1,6 @@
 // The profile of a sandbox: what it is made with, and what all that runs in it has of it.
 #include "base/limits.hpp"
-#include "tests/actors/fake_workspaces.hpp"
+#include "tests/actors/fake_snapshot_archive.hpp"
 #include "tests/actors/sandbox/fake_core.hpp"
 
 #include "actors/sandbox/profile.hpp"
@@ -270,7 +270,7 @@ TEST_CASE("all that runs in a sandbox has its profile", "[parts][profile]") {
 TEST_CASE("what an earlier version kept goes into the directory of the profile",
           "[parts][profile]") {
   whole_sandbox box;
-  fake_workspaces files;
+  fake_snapshot_archive files;
   box.fake_world::options->files = &files;
   define(box, sample());
   box.cluster.kept["snapshot"] = "42 place7";

@@ -34,14 +34,15 @@ using snapshot_reference = std::string;
 /// on a thread that may wait.
 using open_tree_function = std::function<result<unique_fd>()>;
 
-/// Snapshots in a place that outlives the node: of /workspace, or of whole disks.
+/// Snapshots of whole disks, in a place that outlives the node. An earlier version has left some of
+/// /workspace there.
 ///
 /// Threads: any; answers come on threads of its own, each once. What is asked for waits for its
-///          turn; whole trees, which take long, wait for each other alone.
+///          turn.
 /// Owner:   outlives the actors that use it.
-class workspaces {
+class snapshot_archive {
 public:
-  virtual ~workspaces() = default;
+  virtual ~snapshot_archive() = default;
 
   struct keep_request {
     std::string sandbox;       ///< Or what else it is of.
@@ -51,14 +52,12 @@ public:
       earlier;               ///< What it shares with this one is not written again. May be empty.
     open_tree_function open; ///< For reading.
     std::shared_ptr<work_token> token;
-    bool whole = false; ///< The tree is a whole one, of a disk.
-    /// A client waits for it: of whole trees it goes before those that nobody waits for.
-    bool waited_for = false;
+    bool waited_for = false; ///< By a client: it goes before those that nobody waits for.
   };
   /// Answers when all of it is durable. It is nothing to anybody until its reference is remembered,
   /// and is removed some day if it never is. Errors: store_failed (the place does not take it),
   /// io_failed (the sandbox does not give its files), limit_reached (they are too many, or too
-  /// large), capacity_exceeded (as many whole trees wait as may), sandbox_not_running (cancelled),
+  /// large), capacity_exceeded (as many wait as may), sandbox_not_running (cancelled),
   /// and those of `open`.
   virtual void keep(keep_request what, std::function<void(result<snapshot_reference>)> on_kept) = 0;
 
@@ -67,7 +66,7 @@ public:
     snapshot_reference from;
     open_tree_function open; ///< For writing, in place of all that is there.
     std::shared_ptr<work_token> token;
-    bool whole = false; ///< As it was kept.
+    bool whole = false; ///< The tree is a disk's, and not that of /workspace.
   };
   /// Errors: store_failed (it cannot be had, or is damaged), io_failed (the sandbox does not take
   /// it), sandbox_not_running (cancelled), and those of `open`.

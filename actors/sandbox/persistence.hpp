@@ -13,7 +13,7 @@ class teardown;
 /// is used, before it stands still or is stopped for want of use, and before it is handed over. Its
 /// next start begins with that. What an earlier version kept, which was /workspace alone, is put
 /// back by a start, and goes with the first snapshot of the disk.
-class workspace final : public part {
+class persistence final : public part {
 public:
   /// The parts that it needs.
   struct others {
@@ -22,7 +22,7 @@ public:
     startup& starts;
     teardown& ends;
   };
-  workspace(core& of, others with)
+  persistence(core& of, others with)
       : part(of)
       , idle_(with.ladder)
       , disk_(with.disk)

@@ -1,4 +1,4 @@
-#include "actors/sandbox/workspace.hpp"
+#include "actors/sandbox/persistence.hpp"
 
 #include "actors/protocol/lost_files.hpp"
 #include "actors/record_keys.hpp"
@@ -36,7 +36,7 @@ open_tree_function opener(const core& of) {
 
 } // namespace
 
-std::optional<workspace::recorded_snapshot> workspace::recorded() const {
+std::optional<persistence::recorded_snapshot> persistence::recorded() const {
   const auto* text = record().find(snapshot_key);
   if (text == nullptr)
     return std::nullopt;
@@ -48,7 +48,7 @@ std::optional<workspace::recorded_snapshot> workspace::recorded() const {
   return found; // Without a place nothing can be had from there, which is told then.
 }
 
-bool workspace::is_marked() const {
+bool persistence::is_marked() const {
   return record().find(persistent_key) != nullptr;
 }
 
@@ -57,16 +57,16 @@ bool is_persistent(const core& of) {
          (of.options().all_persistent || of.record().find(persistent_key) != nullptr);
 }
 
-bool workspace::has_snapshots() const {
+bool persistence::has_snapshots() const {
   return is_persistent(core_) || record().find(snapshot_key) != nullptr;
 }
 
-bool workspace::has_half_its_files() const {
+bool persistence::has_half_its_files() const {
   return record().find(half_key) != nullptr;
 }
 
 /// They are gone, and no snapshot of them is waited for in vain.
-void workspace::forget(const error& why) {
+void persistence::forget(const error& why) {
   if (files_.token)
     files_.token->cancel();
   const auto gone = std::exchange(files_, {});
@@ -75,14 +75,14 @@ void workspace::forget(const error& why) {
       each.fail(why);
 }
 
-void workspace::deleting(const error&) {
+void persistence::deleting(const error&) {
   forget(being_deleted);
 }
 
 // ---- Persistence
 
-bool workspace::delays(const request_context& context, const then_function& then,
-                       const otherwise_function& otherwise) {
+bool persistence::delays(const request_context& context, const then_function& then,
+                         const otherwise_function& otherwise) {
   if (!context.persistent || (is_marked() && !marking_))
     return false;
   if (!options().keeps_disks) {
@@ -112,7 +112,7 @@ bool workspace::delays(const request_context& context, const then_function& then
   return true;
 }
 
-void workspace::mark(const mark_persistent& wanted, const reply<caf::ok_atom>& to) {
+void persistence::mark(const mark_persistent& wanted, const reply<caf::ok_atom>& to) {
   auto context = wanted.context;
   context.persistent = true; // delays() does it.
   core_.with_record(to, context,
@@ -121,7 +121,7 @@ void workspace::mark(const mark_persistent& wanted, const reply<caf::ok_atom>& t
 
 // ---- Where its files are not
 
-void workspace::note_start(std::vector<storage::change>& into) {
+void persistence::note_start(std::vector<storage::change>& into) {
   files_.ran_before = record().find(started_key) != nullptr;
   if (is_persistent(core_) && !is_marked()) // It stays so.
     into.push_back({persistent_key, std::to_string(options().time->unix_ms())});
@@ -129,19 +129,19 @@ void workspace::note_start(std::vector<storage::change>& into) {
     into.push_back({half_key, "1"});
 }
 
-std::vector<storage::change> workspace::changes_of_kept(std::int64_t taken_ms) const {
+std::vector<storage::change> persistence::changes_of_kept(std::int64_t taken_ms) const {
   std::vector<storage::change> changes{{disk_kept_key, std::to_string(taken_ms)}};
   note_other_disk(changes);
   return changes;
 }
 
-void workspace::note_other_disk(std::vector<storage::change>& into) const {
+void persistence::note_other_disk(std::vector<storage::change>& into) const {
   for (const auto* key : {snapshot_key, half_key})
     if (record().find(key) != nullptr)
       into.push_back({key, std::nullopt});
 }
 
-bool workspace::settle(const then_function& then, const otherwise_function&) {
+bool persistence::settle(const then_function& then, const otherwise_function&) {
   if (files_.now != state::unknown)
     return files_.now == state::settled;
   const auto from = recorded();
@@ -169,14 +169,14 @@ bool workspace::settle(const then_function& then, const otherwise_function&) {
   return false;
 }
 
-void workspace::not_back(const error& why) {
+void persistence::not_back(const error& why) {
   log::error("sandbox.files_not_back",
              {{"id", core_.id()}, {"reason", why.message}, {"request", startup_.whose().id}});
   options().figures->not_started(start_failure::files);
   startup_.give_up({errc::store_failed, std::string{files_unavailable} + why.message});
 }
 
-void workspace::on_back(std::uint64_t start, const result<void>& outcome) {
+void persistence::on_back(std::uint64_t start, const result<void>& outcome) {
   if (start != core_.start() || core_.now() != phase::starting || files_.now != state::settling)
     return;
   files_.token = nullptr;
@@ -201,7 +201,7 @@ void workspace::on_back(std::uint64_t start, const result<void>& outcome) {
     });
 }
 
-void workspace::served(const request_context& context) {
+void persistence::served(const request_context& context) {
   auto& recovered = files_.recovered;
   if (!recovered || !context.recovered)
     return;
@@ -213,11 +213,11 @@ void workspace::served(const request_context& context) {
 
 // ---- Snapshots
 
-bool workspace::may_be_kept() const {
+bool persistence::may_be_kept() const {
   return core_.runs() && is_persistent(core_);
 }
 
-void workspace::expect_snapshot() {
+void persistence::expect_snapshot() {
   const auto interval = options().keep_interval;
   if (interval.count() <= 0 || check_is_set_ || !(files_.used || core_.in_use()) || !may_be_kept())
     return;
@@ -232,7 +232,7 @@ void workspace::expect_snapshot() {
   core_.after(std::clamp(left, std::chrono::nanoseconds{0}, longest), [this] { check(); });
 }
 
-void workspace::begin_snapshot() {
+void persistence::begin_snapshot() {
   files_.keeping = true;
   ++number_;
   files_.used = false;
@@ -246,7 +246,7 @@ void workspace::begin_snapshot() {
 
 /// It is tried again, and costs less than half of the time. A disk that cannot be kept will not be
 /// the next time either, most likely; a place that is away comes back.
-void workspace::not_kept(const error& why) {
+void persistence::not_kept(const error& why) {
   const bool own_doing = why.code == errc::io_failed || why.code == errc::limit_reached;
   const auto now = options().time->now();
   files_.used = true;
@@ -260,7 +260,7 @@ void workspace::not_kept(const error& why) {
                                                       : limits::snapshot_longest_away_retry);
 }
 
-void workspace::snapshot_over(const result<void>& outcome) {
+void persistence::snapshot_over(const result<void>& outcome) {
   files_.keeping = false;
   const bool before_stop = std::exchange(files_.before_stop, false);
   const bool unused = !files_.used && !core_.in_use();
@@ -283,7 +283,7 @@ void workspace::snapshot_over(const result<void>& outcome) {
   expect_snapshot();
 }
 
-void workspace::on_kept(std::uint64_t start, bool had_older, const result<void>& outcome) {
+void persistence::on_kept(std::uint64_t start, bool had_older, const result<void>& outcome) {
   if (outcome) {
     log::debug("sandbox.disk_kept", {{"id", core_.id()}});
     if (had_older)
@@ -293,12 +293,12 @@ void workspace::on_kept(std::uint64_t start, bool had_older, const result<void>&
     snapshot_over(outcome);
 }
 
-void workspace::used() {
+void persistence::used() {
   files_.used = true;
   expect_snapshot();
 }
 
-void workspace::check() {
+void persistence::check() {
   check_is_set_ = false;
   if (core_.now() != phase::running || core_.is_held() || files_.keeping || !may_be_kept())
     return;
@@ -311,7 +311,7 @@ void workspace::check() {
   expect_snapshot();
 }
 
-bool workspace::delays(idle_step next) {
+bool persistence::delays(idle_step next) {
   if (!may_be_kept())
     return false;
   const bool stops = next == idle_step::stop;
@@ -338,13 +338,13 @@ bool workspace::delays(idle_step next) {
 }
 
 /// A step waits for a snapshot whose copy takes long: it goes on without the sandbox running.
-void workspace::stand_still_if_kept(std::uint64_t number) {
+void persistence::stand_still_if_kept(std::uint64_t number) {
   if (number == number_ && files_.keeping && !files_.used && !core_.in_use() &&
       core_.now() == phase::running && options().ladder.freeze_after.count() > 0)
     idle_.stand_still();
 }
 
-void workspace::keep(const reply<caf::ok_atom>& to) {
+void persistence::keep(const reply<caf::ok_atom>& to) {
   if (!may_be_kept())
     return to.deliver(caf::ok_atom::value);
   files_.waiting_next.push_back(to);
@@ -352,14 +352,14 @@ void workspace::keep(const reply<caf::ok_atom>& to) {
     begin_snapshot();
 }
 
-void workspace::keep_if_used(const reply<caf::ok_atom>& to) {
+void persistence::keep_if_used(const reply<caf::ok_atom>& to) {
   if (files_.used || files_.keeping)
     keep(to);
   else
     to.deliver(caf::ok_atom::value);
 }
 
-void workspace::forget_snapshots() const {
+void persistence::forget_snapshots() const {
   if (options().files != nullptr)
     options().files->forget(core_.id(), core_.epoch(), {});
 }

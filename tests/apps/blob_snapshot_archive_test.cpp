@@ -1,4 +1,4 @@
-#include "apps/workspace_snapshots.hpp"
+#include "apps/blob_snapshot_archive.hpp"
 
 #include "base/limits.hpp"
 #include "storage/blobs/directory_blobs.hpp"
@@ -48,8 +48,8 @@ TEST_CASE("files are put back though snapshots that take long have all other thr
   const auto held = goes_on.get_future().share();
   std::atomic<std::size_t> begun = 0, answered = 0;
   const auto token = std::make_shared<actors::work_token>();
-  workspace_snapshots files{blobs_in(place / "there"), "space", records, time};
-  constexpr std::size_t many = 2 * limits::snapshot_workers;
+  blob_snapshot_archive files{blobs_in(place / "there"), "space", records, time};
+  constexpr std::size_t many = 2 * limits::snapshot_writers;
   for (std::size_t i = 0; i < many; ++i)
     files.keep({"a",
                 1,
@@ -60,9 +60,10 @@ TEST_CASE("files are put back though snapshots that take long have all other thr
                   held.wait();
                   return error{errc::io_failed, "slow"};
                 },
-                token},
+                token,
+                true},
                [&](auto) { ++answered; });
-  CHECK(eventually([&] { return begun == limits::snapshot_workers; }));
+  CHECK(eventually([&] { return begun == limits::snapshot_writers; }));
   std::promise<errc> back;
   files.put_back({"b", "x",
                   []() -> result<unique_fd> {
@@ -89,7 +90,7 @@ TEST_CASE("of whole disks those that somebody waits for are copied first", "[sna
   std::mutex guard;
   std::string order; // With the guard.
   std::atomic<std::size_t> begun = 0;
-  workspace_snapshots files{blobs_in(place / "there"), "space", records, time};
+  blob_snapshot_archive files{blobs_in(place / "there"), "space", records, time};
   const auto keep = [&](char name, bool waited_for) {
     files.keep({std::string(1, name),
                 1,
@@ -105,7 +106,6 @@ TEST_CASE("of whole disks those that somebody waits for are copied first", "[sna
                   return error{errc::io_failed, "it was asked"};
                 },
                 token,
-                true,
                 waited_for},
                [](auto) {});
   };
@@ -115,12 +115,12 @@ TEST_CASE("of whole disks those that somebody waits for are copied first", "[sna
   keep('a', false); // Nobody waits for it, and all that nobody waits for comes after it.
   REQUIRE(are_begun(1));
   keep('b', false);
-  for (std::size_t i = 1; i < limits::whole_disk_writers; ++i)
+  for (std::size_t i = 1; i < limits::snapshot_writers; ++i)
     keep('c', true);
-  REQUIRE(are_begun(limits::whole_disk_writers));
+  REQUIRE(are_begun(limits::snapshot_writers));
   keep('d', true);
   goes_on.set_value();
-  REQUIRE(are_begun(limits::whole_disk_writers + 2));
+  REQUIRE(are_begun(limits::snapshot_writers + 2));
   files.end();
   CHECK(order.front() == 'a');
   CHECK(order.find('b') > order.rfind('c'));

@@ -1,4 +1,4 @@
-#include "apps/workspace_snapshots.hpp"
+#include "apps/blob_snapshot_archive.hpp"
 
 #include "actors/record_keys.hpp"
 #include "base/limits.hpp"
@@ -63,29 +63,27 @@ result<std::unique_ptr<storage::blob_store>> open_blobs(const snapshot_config& f
     std::make_unique<storage::directory_blobs>(std::move(directory), from.directory)};
 }
 
-workspace_snapshots::workspace_snapshots(std::unique_ptr<storage::blob_store> blobs,
-                                         std::string space, storage::store& cluster,
-                                         const clock& time)
+blob_snapshot_archive::blob_snapshot_archive(std::unique_ptr<storage::blob_store> blobs,
+                                             std::string space, storage::store& cluster,
+                                             const clock& time)
     : blobs_(std::move(blobs))
     , snapshots_(*blobs_, std::move(space))
     , cluster_(cluster)
     , time_(time) {
-  for (std::size_t i = 0; i < limits::snapshot_workers; ++i)
-    threads_.emplace_back([this] { work({&urgent_, &others_}); });
-  threads_.emplace_back([this] { work({&urgent_}); });
-  threads_.emplace_back([this] { work({&whole_urgent_, &whole_kept_}); });
-  for (std::size_t i = 1; i < limits::whole_disk_writers; ++i)
-    threads_.emplace_back([this] { work({&whole_urgent_}); });
-  for (std::size_t i = 0; i < limits::whole_disk_readers; ++i)
-    threads_.emplace_back([this] { work({&whole_put_back_}); });
+  threads_.emplace_back([this] { work({&waited_for_, &kept_in_time_}); });
+  for (std::size_t i = 1; i < limits::snapshot_writers; ++i)
+    threads_.emplace_back([this] { work({&waited_for_}); });
+  for (std::size_t i = 0; i < limits::snapshot_readers; ++i)
+    threads_.emplace_back([this] { work({&put_back_jobs_}); });
+  threads_.emplace_back([this] { work({&forgotten_}); });
   threads_.emplace_back([this] { sweep_now_and_then(); });
 }
 
-workspace_snapshots::~workspace_snapshots() {
+blob_snapshot_archive::~blob_snapshot_archive() {
   end();
 }
 
-void workspace_snapshots::end() {
+void blob_snapshot_archive::end() {
   {
     const std::lock_guard hold{guard_};
     if (std::exchange(ended_, true))
@@ -98,7 +96,7 @@ void workspace_snapshots::end() {
     each.join();
 }
 
-void workspace_snapshots::add(std::deque<job>& to, job what) {
+void blob_snapshot_archive::add(std::deque<job>& to, job what) {
   {
     const std::lock_guard hold{guard_};
     to.push_back(std::move(what));
@@ -106,12 +104,15 @@ void workspace_snapshots::add(std::deque<job>& to, job what) {
   news_.notify_all(); // One alone may be the one that does not take it.
 }
 
-bool workspace_snapshots::is_full() {
+bool blob_snapshot_archive::is_full(std::initializer_list<const std::deque<job>*> queues) {
   const std::lock_guard hold{guard_};
-  return whole_urgent_.size() + whole_kept_.size() >= limits::whole_disks_waiting;
+  std::size_t waiting = 0;
+  for (const auto* each : queues)
+    waiting += each->size();
+  return waiting >= limits::snapshot_jobs_waiting;
 }
 
-void workspace_snapshots::work(const std::vector<std::deque<job>*>& queues) {
+void blob_snapshot_archive::work(const std::vector<std::deque<job>*>& queues) {
   const auto first = [&] {
     return std::find_if(queues.begin(), queues.end(),
                         [](const auto* each) { return !each->empty(); });
@@ -131,11 +132,11 @@ void workspace_snapshots::work(const std::vector<std::deque<job>*>& queues) {
   }
 }
 
-void workspace_snapshots::keep(keep_request what,
-                               std::function<void(result<actors::snapshot_reference>)> on_kept) {
-  auto& queue = !what.whole ? others_ : what.waited_for ? whole_urgent_ : whole_kept_;
-  if (what.whole && is_full())
+void blob_snapshot_archive::keep(keep_request what,
+                                 std::function<void(result<actors::snapshot_reference>)> on_kept) {
+  if (is_full({&waited_for_, &kept_in_time_}))
     return on_kept(error{errc::capacity_exceeded, "as many disks wait to be copied as may"});
+  auto& queue = what.waited_for ? waited_for_ : kept_in_time_;
   add(queue, [this, what = std::move(what), on_kept = std::move(on_kept)] {
     const auto began = steady::now();
     const auto unwanted = [&] {
@@ -148,7 +149,7 @@ void workspace_snapshots::keep(keep_request what,
       const auto tree = what.open();
       if (!tree)
         return tree.reason();
-      return snapshots_.take({what.sandbox, what.epoch, what.taken_ms, what.earlier, what.whole},
+      return snapshots_.take({what.sandbox, what.epoch, what.taken_ms, what.earlier, true},
                              tree->get(), unwanted);
     };
     auto made = make();
@@ -159,10 +160,9 @@ void workspace_snapshots::keep(keep_request what,
   });
 }
 
-void workspace_snapshots::put_back(put_back_request what,
-                                   std::function<void(result<void>)> on_back) {
-  auto& queue = what.whole ? whole_put_back_ : urgent_;
-  add(queue, [this, what = std::move(what), on_back = std::move(on_back)] {
+void blob_snapshot_archive::put_back(put_back_request what,
+                                     std::function<void(result<void>)> on_back) {
+  add(put_back_jobs_, [this, what = std::move(what), on_back = std::move(on_back)] {
     const auto began = steady::now();
     const auto unwanted = [&] {
       const std::lock_guard hold{guard_};
@@ -184,9 +184,11 @@ void workspace_snapshots::put_back(put_back_request what,
   });
 }
 
-void workspace_snapshots::forget(const std::string& sandbox, storage::epoch last,
-                                 const actors::snapshot_reference& newest) {
-  add(others_, [this, sandbox, last, newest] {
+void blob_snapshot_archive::forget(const std::string& sandbox, storage::epoch last,
+                                   const actors::snapshot_reference& newest) {
+  if (is_full({&forgotten_}))
+    return; // It is garbage some day.
+  add(forgotten_, [this, sandbox, last, newest] {
     if (const auto gone = snapshots_.forget(sandbox, last, newest);
         !gone && gone.reason().code != errc::sandbox_not_running)
       log::warning("snapshots.not_forgotten", {{"id", sandbox}, {"reason", gone.reason().message}});
@@ -195,7 +197,7 @@ void workspace_snapshots::forget(const std::string& sandbox, storage::epoch last
 
 // ---- Garbage
 
-void workspace_snapshots::sweep_now_and_then() {
+void blob_snapshot_archive::sweep_now_and_then() {
   std::unique_lock hold{guard_};
   // Not all nodes at the same time as their first requests.
   for (std::chrono::milliseconds pause = std::chrono::minutes{5};;
@@ -208,7 +210,7 @@ void workspace_snapshots::sweep_now_and_then() {
   }
 }
 
-void workspace_snapshots::sweep() {
+void blob_snapshot_archive::sweep() {
   // Twice: what comes in place of another one while the records are read may be in a part that was
   // read before, and the other one in a part that is read after.
   const auto remembered = [this]() -> result<std::vector<std::string>> {
@@ -231,20 +233,20 @@ void workspace_snapshots::sweep() {
     log::info("snapshots.swept", {{"snapshots", gone->manifests}, {"pieces", gone->pieces}});
 }
 
-void workspace_snapshots::write(metrics::text& into) const {
+void blob_snapshot_archive::write(metrics::text& into) const {
   using metrics::kind;
   into.single("insula_snapshots_kept_total", kind::counter,
               "Snapshots that were written to the place of snapshots.", kept_);
   into.single("insula_snapshots_not_kept_total", kind::counter,
               "Snapshots that could not be written there.", not_kept_);
   into.single("insula_snapshots_put_back_total", kind::counter,
-              "Disks that were made again from there, and workspaces.", put_back_);
+              "Snapshots that were put back from there.", put_back_);
   into.single("insula_snapshots_not_put_back_total", kind::counter, "Those that could not.",
               not_put_back_);
   into.single("insula_snapshot_keep_seconds", kind::histogram, "What it took to write one.",
               keep_time_);
-  into.single("insula_snapshot_put_back_seconds", kind::histogram,
-              "What it took to make a disk or a workspace again from one.", put_back_time_);
+  into.single("insula_snapshot_put_back_seconds", kind::histogram, "What it took to put one back.",
+              put_back_time_);
   into.single("insula_snapshots_swept_pieces_total", kind::counter,
               "Pieces of snapshots that were removed because nothing referred to them.", swept_);
 }

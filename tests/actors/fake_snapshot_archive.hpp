@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/workspaces.hpp"
+#include "actors/snapshot_archive.hpp"
 
 #include <functional>
 #include <memory>
@@ -12,7 +12,7 @@
 namespace insula::test {
 
 /// Snapshots as the test wants them. Everything happens in the calling thread.
-class fake_workspaces final : public actors::workspaces {
+class fake_snapshot_archive final : public actors::snapshot_archive {
 public:
   struct keeping {
     keep_request what;

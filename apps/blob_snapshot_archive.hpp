@@ -1,6 +1,6 @@
 #pragma once
 
-#include "actors/workspaces.hpp"
+#include "actors/snapshot_archive.hpp"
 #include "apps/config.hpp"
 #include "base/clock.hpp"
 #include "base/metrics.hpp"
@@ -11,6 +11,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -24,19 +25,18 @@ namespace insula {
 result<std::unique_ptr<storage::blob_store>> open_blobs(const snapshot_config& from,
                                                         std::uint32_t owner);
 
-/// Snapshots of workspaces in a blob store, by a few threads of its own, which wait for disks,
-/// networks and sandboxes. One more only puts back: somebody waits for that, however long the
-/// others take. Others write whole disks and put those back. And one removes what is garbage, now
-/// and then.
-class workspace_snapshots final : public actors::workspaces {
+/// Snapshots in a blob store, by a few threads of its own, which wait for disks, networks and
+/// sandboxes: some write, and one of these what nobody waits for too; some put back; one forgets;
+/// and one removes what is garbage, now and then.
+class blob_snapshot_archive final : public actors::snapshot_archive {
 public:
   /// `cluster`: the store with the sandboxes' records; both it and `time` outlive this. `space`: as
   /// of storage::snapshots::snapshot_store.
-  workspace_snapshots(std::unique_ptr<storage::blob_store> blobs, std::string space,
-                      storage::store& cluster, const clock& time);
-  ~workspace_snapshots() override;
-  workspace_snapshots(const workspace_snapshots&) = delete;
-  workspace_snapshots& operator=(const workspace_snapshots&) = delete;
+  blob_snapshot_archive(std::unique_ptr<storage::blob_store> blobs, std::string space,
+                        storage::store& cluster, const clock& time);
+  ~blob_snapshot_archive() override;
+  blob_snapshot_archive(const blob_snapshot_archive&) = delete;
+  blob_snapshot_archive& operator=(const blob_snapshot_archive&) = delete;
 
   void keep(keep_request what,
             std::function<void(result<actors::snapshot_reference>)> on_kept) override;
@@ -53,7 +53,7 @@ private:
   using job = std::function<void()>;
 
   void add(std::deque<job>& to, job what);
-  bool is_full();
+  bool is_full(std::initializer_list<const std::deque<job>*> queues);
   /// The first of them that has something, for as long as this lives.
   void work(const std::vector<std::deque<job>*>& queues);
   void sweep_now_and_then();
@@ -66,10 +66,7 @@ private:
   std::mutex guard_;
   std::condition_variable news_;   ///< For the workers: there is a job, or the end.
   std::condition_variable ending_; ///< For the one that sweeps.
-  std::deque<job> urgent_;         ///< Somebody waits for these.
-  std::deque<job> others_;
-  /// Whole disks. One of the threads that keep them takes those that nobody waits for, too.
-  std::deque<job> whole_urgent_, whole_kept_, whole_put_back_;
+  std::deque<job> waited_for_, kept_in_time_, put_back_jobs_, forgotten_;
   bool ended_ = false;
   std::vector<std::thread> threads_;
   metrics::counter kept_, not_kept_, put_back_, not_put_back_, swept_;
