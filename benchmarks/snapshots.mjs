@@ -6,9 +6,9 @@
 //
 // --copies measures copies as well: the configuration in INSULA_RUN_CONFIG has to name a place for them. INSULA_URL says where the server is, INSULA_API_KEY with which key, and INSULA_RUN_STATE where its state is, if it is on this machine: then the room that forks take is measured, and, as root, what cp, btrfs and tar need for the same files. The two of a pair take turns in random order; the
 // first pair warms up and does not count.
-import { execFileSync } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { statSync } from 'node:fs';
-import { parseArgs } from 'node:util';
+import { parseArgs, promisify } from 'node:util';
 
 const { values: options } = parseArgs({ options: {
   pairs: { type: 'string', default: '50' }, burst: { type: 'string', default: '100' }, rounds: { type: 'string', default: '5' },
@@ -164,7 +164,8 @@ const rows = {
         echo "btrfs $(ms btrfs -q subvolume snapshot source copy)"; btrfs -q subvolume delete -c copy
         echo "tar $(ms tar -C source -cf $here/tools.tar .)"; rm $here/tools.tar
       done; cd /; umount $here/tools; rm -r $here/tools*`;
-    const lines = execFileSync('unshare', ['-m', 'bash', '-c', script, '-', state], { encoding: 'utf8' }).trim().split('\n');
+    const { stdout } = await promisify(execFile)('unshare', ['-m', 'bash', '-c', script, '-', state]);
+    const lines = stdout.trim().split('\n');
     const source = await create();
     await exec(source, fill);
     const times = [];
