@@ -9,12 +9,13 @@
 
 namespace insula::runtime::spawner {
 
-bool disk_jobs::start() {
+bool disk_jobs::start(std::size_t threads) {
   news_.reset(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   if (!news_)
     return false;
   try {
-    worker_ = std::thread{[this] { run(); }};
+    while (workers_.size() < threads)
+      workers_.emplace_back([this] { run(); });
   } catch (const std::system_error& why) {
     errno = why.code().value();
     return false;
@@ -27,15 +28,16 @@ void disk_jobs::end() {
     const std::lock_guard hold{guard_};
     ends_ = true;
   }
-  changed_.notify_one();
-  if (worker_.joinable())
-    worker_.join();
+  changed_.notify_all();
+  for (auto& each : workers_)
+    each.join();
+  workers_.clear();
 }
 
 bool disk_jobs::add(work what) {
   {
     const std::lock_guard hold{guard_};
-    if (waiting_.size() >= most || !worker_.joinable())
+    if (waiting_.size() >= most || workers_.empty())
       return false;
     waiting_.push_back(std::move(what));
   }

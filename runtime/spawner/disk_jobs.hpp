@@ -12,10 +12,10 @@
 
 namespace insula::runtime::spawner {
 
-/// Work that waits for the machine's disk, in the order in which it comes, so that the spawner's
-/// loop does not wait.
+/// Work that waits for the machine's disk, so that the spawner's loop does not wait. It begins in
+/// the order in which it comes.
 ///
-/// Threads: one of its own for the work; all calls, and what follows the work, are the spawner's.
+/// Threads: some of its own for the work; all calls, and what follows the work, are the spawner's.
 /// Ceiling: `most`.
 class disk_jobs {
 public:
@@ -30,8 +30,8 @@ public:
   disk_jobs& operator=(const disk_jobs&) = delete;
   ~disk_jobs() { end(); }
 
-  /// Once signals are blocked. False: errno says why.
-  bool start();
+  /// Once signals are blocked. So many are done at once. False: errno says why.
+  bool start(std::size_t threads);
 
   /// Waits for the work that is under way; what waits is not done, and nothing follows any more.
   void end();
@@ -52,7 +52,7 @@ private:
   std::deque<work> waiting_;
   std::vector<finish> done_;
   bool ends_ = false;
-  std::thread worker_;
+  std::vector<std::thread> workers_;
 };
 
 } // namespace insula::runtime::spawner

@@ -67,6 +67,10 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t max_held_per_slot = 8192;
 
+/// Copies of disks that are made at the same moment share a commit of the file system, which is
+/// what takes their time. Those that write much keep others waiting, and are fewer.
+constexpr std::size_t flushes_at_once = 4, commits_at_once = 16;
+
 /// For a server that does not read: in one turn of the loop, all that is said to it together. Then
 /// it is told nothing any more.
 constexpr std::chrono::nanoseconds send_patience = 5s;
@@ -151,6 +155,7 @@ private:
   void flush_disk(const request& wanted);
   void take_snapshot(const request& wanted);
   void show_snapshot(const request& wanted);
+  void expect_use(const std::string& snapshot);
   void drop_snapshot(const request& wanted);
   void list_snapshots(const request& wanted);
   void tell_of_snapshot(event what, const request& wanted, int error, std::string_view text = {},
@@ -353,8 +358,9 @@ result<void> spawner::prepare() {
   if (!memory_.start())
     return failed("watching over the memory");
   watch(memory_.news());
-  for (auto* each : {&flushes_, &commits_}) {
-    if (!each->start())
+  for (const auto& [each, threads] :
+       {std::pair{&flushes_, flushes_at_once}, {&commits_, commits_at_once}}) {
+    if (!each->start(threads))
       return failed("a thread for snapshots");
     watch(each->news());
   }
@@ -765,6 +771,7 @@ void spawner::disk_is_made(std::uint32_t slot, result<unique_fd> made) {
     disks_->destroy(slot);
     return tell(event::create_failed, slot, ECANCELED, launch_step::request);
   }
+  expect_use(wanted.snapshot);
   made_disks_[slot] = std::move(*made);
   to_create_.add(wanted); // Its ceiling is the other one's: no more wait than there are slots.
 }
@@ -1081,10 +1088,20 @@ void spawner::take_snapshot(const request& wanted) {
       return [this, wanted, bytes] {
         bytes ? tell_of_snapshot(answer, wanted, 0, std::to_string(*bytes))
               : tell_of_snapshot(answer, wanted, number_of(bytes.reason()));
+        if (bytes)
+          expect_use(wanted.snapshot);
       };
     });
   if (!taken)
     tell_of_snapshot(answer, wanted, EAGAIN);
+}
+
+/// If too much waits, the next start waits.
+void spawner::expect_use(const std::string& snapshot) {
+  static_cast<void>(commits_.add([this, snapshot]() -> disk_jobs::finish {
+    disks_->expect_use(snapshot);
+    return [] {};
+  }));
 }
 
 void spawner::show_snapshot(const request& wanted) {

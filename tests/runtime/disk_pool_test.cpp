@@ -1,11 +1,13 @@
 // The disks of sandboxes and their snapshots, without sandboxes. Needs root, loop devices and
 // mkfs.btrfs. Each test has a mount namespace of its own.
 #include "base/unique_fd.hpp"
+#include "runtime/spawner/btrfs_volumes.hpp"
 #include "runtime/spawner/disk.hpp"
 #include "tests/support/catch.hpp"
 #include "tests/support/temp_dir.hpp"
 
 #include <atomic>
+#include <cstdlib>
 #include <fcntl.h>
 #include <filesystem>
 #include <fstream>
@@ -184,6 +186,105 @@ TEST_CASE("a snapshot has what the disk had, whatever becomes of that", "[runtim
     CHECK(h.pool->snapshots() == names{"second"});
     CHECK_FALSE(h.pool->open_snapshot("first"));
     h.pool->drop_snapshot("second");
+  });
+}
+
+TEST_CASE("a copy of a snapshot is ready before a disk begins with it", "[runtime][disk]") {
+  in_own_mounts([] {
+    house h;
+    REQUIRE(h.pool->create(1, disk_bytes));
+    write(h.disk() / "sb-1" / "u" / "file", "kept");
+    write(h.disk() / "sb-1" / "w" / "of-the-mount", "x");
+    h.snapshot(1, "s");
+    const auto ready = [&](const std::string& name) {
+      return fs::exists(h.disk() / ("ready-" + name));
+    };
+    const auto begins = [&](std::uint32_t slot) {
+      REQUIRE(h.pool->create_from("s", slot, disk_bytes));
+      const auto disk = h.disk() / ("sb-" + std::to_string(slot));
+      CHECK(read(disk / "u" / "file") == "kept");
+      CHECK(fs::is_empty(disk / "w"));
+      write(disk / "u" / "file", "other");
+      std::ofstream all{disk / "u" / "all"};
+      const std::string piece(1u << 20, 'x');
+      std::size_t pieces = 0;
+      while (all.write(piece.data(), static_cast<std::streamsize>(piece.size())).flush())
+        ++pieces;
+      CHECK(pieces <= disk_bytes >> 20);
+      CHECK(h.pool->destroy(slot));
+    };
+    SECTION("which takes it") {
+      h.pool->expect_use("s");
+      h.pool->expect_use("s");
+      CHECK(ready("s"));
+      begins(2);
+      CHECK_FALSE(ready("s"));
+      begins(2);
+    }
+    SECTION("and goes with it") {
+      h.pool->expect_use("s");
+      CHECK(h.pool->drop_snapshot("s"));
+      CHECK_FALSE(ready("s"));
+      CHECK_FALSE(h.pool->create_from("s", 2, disk_bytes));
+      h.pool->expect_use("s"); // It comes too late, and leaves nothing.
+      CHECK_FALSE(ready("s"));
+    }
+    SECTION("and goes with the spawner") {
+      h.pool->expect_use("s");
+      h.open_again();
+      CHECK_FALSE(ready("s"));
+      begins(2);
+    }
+    SECTION("of the newest ones alone") {
+      for (std::size_t i = 0; i <= ready_copies::most; ++i) {
+        const auto name = "n" + std::to_string(i);
+        h.snapshot(1, name);
+        h.pool->expect_use(name);
+      }
+      CHECK_FALSE(ready("n0"));
+      CHECK(ready("n1"));
+      CHECK(ready("n" + std::to_string(ready_copies::most)));
+    }
+    SECTION("while others begin with it as well") {
+      constexpr std::uint32_t many = 12;
+      std::vector<std::thread> all;
+      std::atomic<std::uint32_t> good = 0;
+      for (std::uint32_t slot = 2; slot < 2 + many; ++slot)
+        all.emplace_back([&, slot] {
+          h.pool->expect_use("s");
+          good += h.pool->create_from("s", slot, disk_bytes) ? 1 : 0;
+          h.pool->expect_use("s");
+        });
+      for (auto& each : all)
+        each.join();
+      CHECK(good == many);
+      for (std::uint32_t slot = 2; slot < 2 + many; ++slot)
+        CHECK(read(h.disk() / ("sb-" + std::to_string(slot)) / "u" / "file") == "kept");
+      CHECK(h.pool->drop_snapshot("s"));
+      CHECK_FALSE(ready("s"));
+      for (const auto& each : fs::directory_iterator{h.disk()})
+        CHECK(each.path().filename().string().starts_with("sb-"));
+    }
+  });
+}
+
+TEST_CASE("a snapshot of an earlier version is one as well", "[runtime][disk]") {
+  in_own_mounts([] {
+    house h;
+    REQUIRE(h.pool->create(1, disk_bytes));
+    write(h.disk() / "sb-1" / "u" / "file", "kept");
+    const auto at = h.disk().string();
+    REQUIRE(std::system(
+              ("btrfs -q subvolume snapshot -r " + at + "/sb-1 " + at + "/snap-old").c_str()) == 0);
+    fs::create_directory(h.disk() / "snap-half"); // A killed spawner was about to take it.
+    h.open_again();
+    CHECK(h.pool->snapshots() == names{"old"});
+    CHECK(read(h.files_of("old") / "file") == "kept");
+    h.kept.reset();
+    REQUIRE(h.pool->create_from("old", 2, disk_bytes));
+    CHECK(read(h.disk() / "sb-2" / "u" / "file") == "kept");
+    CHECK(h.pool->drop_snapshot("old"));
+    CHECK(h.pool->snapshots().empty());
   });
 }
 
