@@ -93,7 +93,7 @@ public:
   }
 
   std::vector<std::string> snapshots() const override {
-    return without_prefix(names_in(top_.get(), snapshot_prefix), snapshot_prefix);
+    return without_prefix(names_with(top_.get(), snapshot_prefix), snapshot_prefix);
   }
 
   bool keeps_snapshots() const override { return true; }
@@ -235,7 +235,7 @@ private:
 
 /// All but the snapshots was an earlier spawner's.
 void sweep(int top, const std::string& path) {
-  for (const auto& each : names_in(top, "")) {
+  for (const auto& each : names_with(top, "")) {
     if (each == "." || each == "..")
       continue;
     if (each.starts_with(snapshot_prefix)) {

@@ -48,7 +48,7 @@ int run_program(const char* const* argv, int out) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-std::vector<std::string> names_in(int top, std::string_view prefix) {
+std::vector<std::string> names_with(int top, std::string_view prefix) {
   std::vector<std::string> all;
   const std::unique_ptr<DIR, int (*)(DIR*)> entries{
     ::fdopendir(::openat(top, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)), ::closedir};

@@ -26,7 +26,7 @@ bool make_overlay_directories(int directory);
 int run_program(const char* const* argv, int out = -1);
 
 /// Names below `top`, in their order, that begin so.
-std::vector<std::string> names_in(int top, std::string_view prefix);
+std::vector<std::string> names_with(int top, std::string_view prefix);
 std::vector<std::string> without_prefix(std::vector<std::string> names, std::string_view prefix);
 
 /// Errors: disk_full or io_failed, with errno.

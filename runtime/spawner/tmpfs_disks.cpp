@@ -98,7 +98,7 @@ public:
 
   std::vector<std::string> snapshots() const override {
     const unique_fd top{::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
-    return without_prefix(names_in(top.get(), snapshot_prefix), snapshot_prefix);
+    return without_prefix(names_with(top.get(), snapshot_prefix), snapshot_prefix);
   }
 
   bool keeps_snapshots() const override { return false; }
