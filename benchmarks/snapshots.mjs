@@ -50,10 +50,13 @@ const told = (list) => {
   return `p50 ${quantile(sorted, 0.5).toFixed(1)} ms (${sorted[0].toFixed(1)} to ${sorted.at(-1).toFixed(1)}), p99 ${quantile(sorted, 0.99).toFixed(1)}`;
 };
 const median = (list) => quantile([...list].sort((a, b) => a - b), 0.5);
+/** The file system removes what was deleted by itself, and that is nobody's time. */
+const settled = () => new Promise((go) => setTimeout(go, 100));
 const inPairs = async (one, other) => {
   const times = { one: [], other: [] };
   for (let i = 0; i <= pairs; ++i)
     for (const which of Math.random() < 0.5 ? ['one', 'other'] : ['other', 'one']) {
+      await settled();
       const ms = await (which === 'one' ? one() : other());
       if (i > 0) times[which].push(ms);
     }
@@ -74,6 +77,34 @@ const say = (row, here, target, beside = '') => console.log(`${row}\n  here:   $
 const fill = `mkdir -p many && cd many && for d in $(seq ${Math.ceil(files / 1000)}); do mkdir $d; (cd $d; seq 1000 | xargs touch); done;
   head -c ${megabytes}M /dev/urandom > ../large; sync`;
 let last; // The snapshot that the source began with.
+
+/** What it takes beside `many` snapshots of so many other sandboxes. */
+const beside = async (sandboxes) => {
+  const id = await create();
+  const memory = async () => Number(/^process_resident_memory_bytes (\S+)/m.exec(await ask('GET', '/metrics'))?.[1] ?? NaN) / 2 ** 20;
+  const measure = async () => {
+    const takes = [], starts = [], forks = [];
+    for (let i = 0; i < pairs; ++i) {
+      const taken = await timed(() => take(id));
+      const begun = await timed(() => create(taken.made.id));
+      const forked = await timed(() => asked('POST', `/v1/sandbox/${id}/fork`, {}));
+      await Promise.all([begun.made, forked.made.sandboxes[0].id].map(remove));
+      [[takes, taken], [starts, begun], [forks, forked]].forEach(([list, { ms }]) => list.push(ms));
+    }
+    return { takes, starts, forks, memory: await memory() };
+  };
+  const before = await measure();
+  const others = sandboxes === 1 ? [id] : await Promise.all(Array.from({ length: sandboxes }, () => create()));
+  for (let i = 0; i < many; ++i) await take(others[i % others.length]);
+  if (sandboxes > 1) await Promise.all(others.map(remove));
+  await new Promise((go) => setTimeout(go, 60_000)); // The actors of the last ones rest.
+  const after = await measure();
+  for (const what of ['takes', 'starts', 'forks'])
+    say(`${what} beside ${many} snapshots of ${sandboxes} sandboxes`, told(after[what]), `1.5 times; here ${(median(after[what]) / median(before[what])).toFixed(2)} times`,
+      `without them: ${told(before[what])}`);
+  say(`memory of the server beside ${many} snapshots of ${sandboxes} sandboxes`, `${after.memory.toFixed(0)} MB`, 'flat', `without them: ${before.memory.toFixed(0)} MB`);
+  await remove(id);
+};
 
 const rows = {
   /** Of a sandbox that has much, and nothing dirty; then while it writes. */
@@ -202,30 +233,10 @@ const rows = {
     await remove(id);
     await drop(snapshot);
   },
-  /** The same before and after there are very many. They are a chain: each comes from the one before. */
-  async many() {
-    const id = await create();
-    const memory = async () => Number(/^process_resident_memory_bytes (\S+)/m.exec(await ask('GET', '/metrics'))?.[1] ?? NaN) / 2 ** 20;
-    const measure = async () => {
-      const takes = [], starts = [], forks = [];
-      for (let i = 0; i < pairs; ++i) {
-        const taken = await timed(() => take(id));
-        const begun = await timed(() => create(taken.made.id));
-        const forked = await timed(() => asked('POST', `/v1/sandbox/${id}/fork`, {}));
-        await Promise.all([begun.made, forked.made.sandboxes[0].id].map(remove));
-        [[takes, taken], [starts, begun], [forks, forked]].forEach(([list, { ms }]) => list.push(ms));
-      }
-      return { takes, starts, forks, memory: await memory() };
-    };
-    const before = await measure();
-    for (let i = 0; i < many; ++i) await take(id);
-    const after = await measure();
-    for (const what of ['takes', 'starts', 'forks'])
-      say(`${what} beside ${many} snapshots`, told(after[what]), `1.5 times; here ${(median(after[what]) / median(before[what])).toFixed(2)} times`,
-        `without them: ${told(before[what])}`);
-    say(`memory of the server beside ${many} snapshots`, `${after.memory.toFixed(0)} MB`, 'flat', `without them: ${before.memory.toFixed(0)} MB`);
-    await remove(id);
-  },
+  /** The same before and after there are very many on the node. */
+  many: () => beside(100),
+  /** All of one sandbox: a chain, in which each comes from the one before. */
+  chain: () => beside(1),
   /** Until the copy of a snapshot is there: of all, and with 1 % of it changed. */
   async copy(source) {
     if (!options.copies) return;
