@@ -44,7 +44,7 @@ struct node {
        std::uint64_t memory_reserve = 0)
       : spawner(std::move(ends[1]))
       , engine(std::make_unique<native_engine>(
-          pool, native_options{"played", dir.path().string(), 0, slots, {}, false, memory_reserve},
+          pool, native_options{"played", dir.path().string(), 0, slots, {}, {}, memory_reserve},
           spawner_link{std::move(ends[0]), runtime::spawner::version, generation, std::move(left),
                        ::getpid(), gateway.take_way()})) {}
 
