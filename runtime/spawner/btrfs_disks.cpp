@@ -8,17 +8,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <condition_variable>
 #include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <deque>
-#include <endian.h>
 #include <fcntl.h>
 #include <filesystem>
 #include <linux/btrfs.h>
-#include <map>
-#include <mutex>
 #include <string_view>
 #include <sys/ioctl.h>
 #include <sys/stat.h>

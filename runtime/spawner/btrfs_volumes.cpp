@@ -2,7 +2,6 @@
 
 #include "runtime/spawner/disk_parts.hpp"
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>

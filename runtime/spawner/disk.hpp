@@ -46,8 +46,8 @@ public:
   virtual result<unique_fd> create(std::uint32_t slot, std::uint64_t bytes) = 0;
 
   /// The same with the files of a snapshot, which stays as it is. Waits for the machine's disk,
-  /// some milliseconds. Any thread, while the pool is used by another one; the slot is used by
-  /// nobody else before this has answered. Errors: not_found, launch_failed, disk_full.
+  /// some milliseconds. Several threads at once, while the pool is used by another one; the slot is
+  /// used by nobody else before this has answered. Errors: not_found, launch_failed, disk_full.
   virtual result<unique_fd> create_from(const std::string& snapshot, std::uint32_t slot,
                                         std::uint64_t bytes) = 0;
 
