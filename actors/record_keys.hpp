@@ -31,6 +31,9 @@ inline constexpr const char* made_by_key = "made_by";
 inline constexpr const char* persistent_key = "persistent";
 /// The snapshot that its disk begins with at each start, which it holds. None: it begins empty.
 inline constexpr const char* disk_from_key = "disk_from";
+/// The snapshot that it was made from, was rolled back to, or has left at the end of its last run,
+/// as APIs tell it. None: it is of none, or of one that nobody sees.
+inline constexpr const char* disk_of_key = "disk_of";
 /// Of a sandbox, and of a snapshot: when a copy was made that outlives the node, in Unix time, a
 /// blank, and where it is.
 inline constexpr const char* snapshot_key = "snapshot";

@@ -33,6 +33,10 @@ std::string text_of(const sandbox_run& run) {
   words << static_cast<unsigned>(run.state) << ' ' << run.asked_ms << ' ' << run.started_ms << ' '
         << run.stop_asked_ms << ' ' << run.ended_ms << ' ' << run.timeout_ms << ' ' << run.cpu_ms
         << ' ' << run.bytes_in << ' ' << run.bytes_out;
+  if (!run.began_with.empty() || !run.snapshot.empty())
+    words << ' ' << (run.began_with.empty() ? "-" : run.began_with) << ' '
+          << (run.snapshot.empty() ? "-" : run.snapshot) << ' '
+          << run.snapshot_keep_ms.value_or(-1);
   return words.str();
 }
 
@@ -46,6 +50,14 @@ std::optional<sandbox_run> read_run(std::uint64_t number, std::string_view text)
     return std::nullopt;
   run.number = number;
   run.state = static_cast<run_state>(state);
+  std::int64_t keep_ms = -1;
+  if (words >> run.began_with >> run.snapshot >> keep_ms; words.fail()) // An earlier version's.
+    run.began_with = run.snapshot = "-";
+  for (auto* id : {&run.began_with, &run.snapshot})
+    if (*id == "-")
+      id->clear();
+  if (keep_ms >= 0)
+    run.snapshot_keep_ms = keep_ms;
   return run;
 }
 
@@ -60,6 +72,15 @@ std::optional<sandbox_run> last_run(const record_entries& record) {
     if (const auto number = run_of_key(at->first))
       return read_run(number, at->second);
   return std::nullopt;
+}
+
+std::optional<sandbox_run> run_before(const record_entries& record, std::uint64_t number) {
+  std::optional<sandbox_run> before;
+  for (auto at = record.lower_bound(run_keys);
+       at != record.end() && at->first.starts_with(run_keys); ++at)
+    if (const auto each = run_of_key(at->first); each != 0 && each < number)
+      before = read_run(each, at->second);
+  return before;
 }
 
 std::string text_of(const run_totals& all) {

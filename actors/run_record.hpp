@@ -28,6 +28,9 @@ std::optional<sandbox_run> find_run(const record_entries& record, std::uint64_t 
 /// The one that is alive, or was last. None: there was none.
 std::optional<sandbox_run> last_run(const record_entries& record);
 
+/// None: there is none with a lower number.
+std::optional<sandbox_run> run_before(const record_entries& record, std::uint64_t number);
+
 std::string text_of(const run_totals& all);
 run_totals totals_of(const record_entries& record);
 

@@ -39,21 +39,8 @@ bool is_visible(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return c > ' ' && c < '\x7f'; });
 }
 
-bool is_group(std::string_view text) {
-  return !text.empty() && text.size() <= longest_text;
-}
-
-/// Of two groups neither is the beginning of the other: a slash ends it, and there is none in it.
 std::string mark_of(std::string_view group, const listed_order& order) {
-  constexpr std::string_view digits = "0123456789ABCDEF";
-  std::string mark{group_lists};
-  for (const char each : group)
-    if ((is_visible({&each, 1}) && each != '/' && each != '%'))
-      mark += each;
-    else
-      (mark += '%') += {digits[static_cast<unsigned char>(each) / 16],
-                        digits[static_cast<unsigned char>(each) % 16]};
-  return (mark += '/') += order.word;
+  return std::string{group_lists}.append(group_in_key(group)).append(order.word);
 }
 
 /// In the other direction. It has no slash and no NUL if the text is ASCII.
@@ -72,6 +59,22 @@ std::string turn_in(const listed_order& order, std::string name) {
 }
 
 } // namespace
+
+bool is_group(std::string_view text) {
+  return !text.empty() && text.size() <= longest_text;
+}
+
+std::string group_in_key(std::string_view group) {
+  constexpr std::string_view digits = "0123456789ABCDEF";
+  std::string text;
+  for (const char each : group)
+    if ((is_visible({&each, 1}) && each != '/' && each != '%'))
+      text += each;
+    else
+      (text += '%') += {digits[static_cast<unsigned char>(each) / 16],
+                        digits[static_cast<unsigned char>(each) % 16]};
+  return text += '/';
+}
 
 std::vector<storage::entry> group_marks(const record_entries& record, const grouped_sandbox& member,
                                         std::string_view turn) {

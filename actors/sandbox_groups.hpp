@@ -24,6 +24,12 @@ inline constexpr std::string_view group_lists = "@group/";
 /// sandbox stays the same for as long as there is that sandbox. Any thread, quick.
 using group_rule = std::function<std::optional<grouped_sandbox>(const api_metadata&)>;
 
+/// It may be the name of one.
+bool is_group(std::string_view text);
+/// A group's name as a part of keys. Of two neither is the beginning of the other: a slash ends it,
+/// and there is none in it.
+std::string group_in_key(std::string_view group);
+
 /// The marks of this record, whose line's key in the list of all ends with `turn`. A member that is
 /// malformed has none.
 std::vector<storage::entry> group_marks(const record_entries& record, const grouped_sandbox& member,

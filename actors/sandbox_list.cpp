@@ -22,7 +22,8 @@ namespace {
 constexpr auto last_time = std::numeric_limits<std::int64_t>::max();
 
 /// Of a record, what its line has as well.
-constexpr std::array told_of{created_key, expires_key, image_key, paused_key, run_totals_key};
+constexpr std::array told_of{created_key, expires_key,    image_key,
+                             paused_key,  run_totals_key, disk_of_key};
 
 std::string value_of(const record_entries& record, std::string_view key) {
   const auto at = record.find(key);
@@ -61,6 +62,7 @@ sandbox_description describe_record(const record_entries& record) {
   said.paused = record.contains(paused_key);
   said.run = last_run(record);
   said.totals = totals_of(record);
+  said.snapshot = value_of(record, disk_of_key);
   return said;
 }
 

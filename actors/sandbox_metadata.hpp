@@ -18,6 +18,9 @@ namespace insula::actors {
 /// quick.
 using caption_rule = std::function<std::optional<sandbox_caption>(const api_metadata&)>;
 
+/// What becomes of the disks of a sandbox's runs, by what APIs say of it. Any thread, quick.
+using run_disk_rule = std::function<snapshot_retention(const api_metadata&)>;
+
 /// Is this a key of that kind?
 bool is_metadata(std::string_view key);
 

@@ -670,6 +670,7 @@ result<void> run(const config& values, const config_origin& from) {
     values.network.allow_all ? egress_policy::allow_all() : egress_policy::deny_all();
   options.groups = http::vercel::group_of;
   options.captions = http::vercel::caption_of;
+  options.run_disks = http::vercel::retention_in;
   list_older_records(*records, options.groups, cluster.get());
   const auto counts = options.figures;
   const auto copies = options.copies;

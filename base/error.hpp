@@ -41,7 +41,15 @@ enum class errc : std::uint8_t {
   key_ceiling,      ///< A ceiling of the API key with which the sandbox was made is used up. Trying
                     ///< later may help.
   request_known,    ///< The request came before, by another key. See idempotency_key::by_digest.
+  run_stopping,     ///< The run of the sandbox that is asked for stops.
+  run_snapshotting, ///< The same, and its client has asked for a snapshot of its disk.
+  snapshot_gone,    ///< There is no snapshot that the sandbox could begin its next run with.
 };
+
+/// No run is alive, or the one that is asked for goes on no more.
+constexpr bool is_run_end(errc code) {
+  return code == errc::run_over || code == errc::run_stopping || code == errc::run_snapshotting;
+}
 
 /// A failure, and the sentence a person would want to read about it.
 struct error {

@@ -134,7 +134,10 @@ errc known_code(std::uint8_t code) {
     case errc::image_pending:
     case errc::run_over:
     case errc::key_ceiling:
-    case errc::request_known: return static_cast<errc>(code);
+    case errc::request_known:
+    case errc::run_stopping:
+    case errc::run_snapshotting:
+    case errc::snapshot_gone: return static_cast<errc>(code);
   }
   return errc::internal;
 }

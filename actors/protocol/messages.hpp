@@ -157,15 +157,27 @@ struct signal_terminal {
 
 /// A sandbox may have runs: each is one start of it, from when a client asks for it until it is
 /// stopped, its time is up, or it ends by itself.
-enum class run_state : std::uint8_t { pending, running, stopping, stopped, failed, aborted };
-inline constexpr std::size_t run_states = 6;
+/// `snapshotting`: it stops because a client has asked for a snapshot of its disk.
+enum class run_state : std::uint8_t {
+  pending,
+  running,
+  stopping,
+  stopped,
+  failed,
+  aborted,
+  snapshotting
+};
+inline constexpr std::size_t run_states = 7;
 constexpr std::string_view name_of(run_state now) {
-  constexpr std::string_view names[run_states] = {"pending", "running", "stopping",
-                                                  "stopped", "failed",  "aborted"};
+  constexpr std::string_view names[run_states] = {"pending", "running", "stopping",    "stopped",
+                                                  "failed",  "aborted", "snapshotting"};
   return names[static_cast<std::size_t>(now)];
 }
+constexpr bool is_ending(run_state now) {
+  return now == run_state::stopping || now == run_state::snapshotting;
+}
 constexpr bool is_alive(run_state now) {
-  return now == run_state::pending || now == run_state::running || now == run_state::stopping;
+  return now == run_state::pending || now == run_state::running || is_ending(now);
 }
 struct sandbox_run {
   std::uint64_t number = 0; ///< Of all runs of one id, each has a larger one than those before.
@@ -180,6 +192,12 @@ struct sandbox_run {
   std::int64_t cpu_ms = 0;
   std::uint64_t bytes_in = 0; ///< To the sandbox.
   std::uint64_t bytes_out = 0;
+  std::string began_with = {}; ///< The snapshot that its disk began with. Empty: none that is seen.
+  /// The snapshot of its disk that its end leaves to the next run, or is to leave while it is
+  /// alive. Empty: none.
+  std::string snapshot = {};
+  /// How long a client wants that snapshot to be kept. None: as the sandbox has it.
+  std::optional<std::int64_t> snapshot_keep_ms = {};
 };
 /// From when on its time counts.
 constexpr std::int64_t begin_of(const sandbox_run& run) {
@@ -190,7 +208,8 @@ constexpr std::int64_t state_since(const sandbox_run& run) {
   switch (run.state) {
     case run_state::pending: return run.asked_ms;
     case run_state::running: return begin_of(run);
-    case run_state::stopping: return run.stop_asked_ms;
+    case run_state::stopping:
+    case run_state::snapshotting: return run.stop_asked_ms;
     case run_state::stopped:
     case run_state::failed:
     case run_state::aborted: return run.ended_ms;
@@ -357,6 +376,14 @@ struct change_network_request {
   request_context context = {};
 };
 
+/// What becomes of the disk of a run that ends, and of the snapshots that earlier ones have left.
+struct snapshot_retention {
+  bool keeps = false;       ///< It is kept though no client asks for that.
+  std::int64_t keep_ms = 0; ///< As of take_snapshot, and the next two: of each new snapshot.
+  std::uint32_t keep_last = 0;
+  std::int64_t evicted_keep_ms = 0;
+};
+
 /// What APIs say of a sandbox, by the name of each: 1 to 32 of a-z. The text is the API's own, and
 /// no other API reads or changes it. All of a sandbox's have at most limits::metadata_bytes.
 using api_metadata = std::map<std::string, std::string>;
@@ -417,6 +444,8 @@ struct redefine_sandbox {
   /// be.
   bool keeps_wishes = false;
   request_context context = {};
+  /// Its next run begins with this snapshot. Empty: with what it would begin with.
+  std::string snapshot = {};
 };
 /// Of all runs that are over.
 struct run_totals {
@@ -444,6 +473,12 @@ struct sandbox_description {
   std::optional<sandbox_caption> caption = {}; ///< None: no API has one for it.
   std::string snapshot = {}; ///< That its next start begins with. Empty: with nothing.
 };
+struct run_limits {
+  // As of define_sandbox.
+  std::uint64_t memory_bytes = 0;
+  std::uint32_t cpu_percent = 0;
+  egress_policy network = {};
+};
 /// A new run, unless one is alive. While one stops, the new one waits for that.
 struct begin_run {
   std::int64_t timeout_ms = 0;
@@ -451,6 +486,10 @@ struct begin_run {
   /// request has begun the run already.
   std::optional<metadata_change> with = {};
   request_context context = {};
+  /// What the sandbox may use and reach from this run on. None: as before.
+  std::optional<run_limits> limits = {};
+  /// If it is not the first one it begins with a snapshot, or not at all: snapshot_gone.
+  bool resumes = false;
 };
 /// Starts nothing. The newest first.
 struct find_runs {
@@ -459,9 +498,14 @@ struct find_runs {
   std::uint32_t limit = 1;
   request_context context = {};
 };
+/// Its disk is kept for the next run, in a snapshot that the sandbox begins with then, if the
+/// node's run_disk_rule says so, or if a client has asked for it.
 struct stop_run {
   std::uint64_t number = 0;
   request_context context = {};
+  bool snapshots =
+    false; ///< It is stopped for a snapshot: one that runs, or run_over and the like.
+  std::optional<std::int64_t> keep_ms = {}; ///< As of sandbox_run::snapshot_keep_ms.
 };
 struct extend_run {
   std::uint64_t number = 0;

@@ -57,6 +57,7 @@ struct snapshot_description {
   std::uint64_t sandboxes = 0; ///< That stand on it. Of one that is asked, not of those in a list.
   /// Its bytes are on a node that is not there now. Of one that is asked, as far as is known.
   bool away = false;
+  std::string group = {}; ///< That its origin was in. Empty: in none.
 };
 /// Unix time. None: it stays until it is deleted.
 inline std::optional<std::int64_t> expires_ms(const snapshot_description& of) {
@@ -68,14 +69,16 @@ struct define_snapshot {
   /// The snapshot sets its times, but for keep_ms, and `root` if there is no parent.
   snapshot_description is;
   std::uint32_t keep_last = 0; ///< Older ones of the origin are deleted beyond so many. 0: none.
-  /// A sandbox that stands on it from the beginning, and alone: where there is a place for copies
-  /// it is defined once it has one. Empty: none.
+  /// A sandbox that stands on it from the beginning. One that is `deleted` is for that sandbox
+  /// alone: where there is a place for copies it is defined once it has one. Empty: none.
   std::string held_by = {};
   /// Its copy shares what it can with that of this one, or, if that is empty, of its parent.
   std::string earlier = {};
   request_context context = {};
   /// No sweep takes its bytes for somebody's who has forgotten them.
   std::shared_ptr<void> wanted = nullptr;
+  /// Beyond keep_last: they are not deleted, but expire so long after their last use. 0: they are.
+  std::int64_t evicted_keep_ms = 0;
 };
 struct find_snapshot {
   std::string id;
@@ -96,15 +99,23 @@ struct release_snapshot {
 struct delete_snapshot {
   std::string id;
   request_context context = {};
+  /// Not if another sandbox than its origin stands on it: limit_reached.
+  bool spares_others = false;
+  /// Not 0, with spares_others: it is not deleted, but expires so long after its last use.
+  std::int64_t keep_ms = 0;
 };
 
-/// A page of snapshots: of all or of an origin the newest first, without those that are deleted; or
-/// of a tree the oldest first, with those.
+/// A page of snapshots: of all, of an origin or of a group the newest first, without those that are
+/// deleted; of a tree, with those, the oldest first; or of those of one parent that are in a group,
+/// with those, the newest first.
 struct list_snapshots {
   std::string origin = {};
   std::string root = {};
   std::string after = {};  ///< `next` of the page before. Empty: this is the first page.
   std::uint32_t limit = 1; ///< At most limits::list_page_sandboxes.
+  std::string group = {};
+  std::string parent = {};
+  bool turned = false; ///< The oldest first, of an origin or a group: those that are in a group.
 };
 struct snapshot_page {
   std::vector<snapshot_description> snapshots;
@@ -137,6 +148,11 @@ struct take_snapshot {
   std::uint32_t keep_last = 0; ///< As of define_snapshot.
   bool hidden = false;
   request_context context = {};
+  bool automatic = false;           ///< Nobody has asked for it.
+  std::int64_t evicted_keep_ms = 0; ///< As of define_snapshot.
+  /// The sandbox begins with it from now on; those before it are kept as the node's run_disk_rule
+  /// has it.
+  bool becomes_base = false;
 };
 /// Its disk becomes that of the snapshot, which is one of its own, or that it has begun with. All
 /// that runs in it ends.

@@ -283,6 +283,21 @@ void description::define_from(const std::optional<snapshot_description>& from,
     });
 }
 
+bool description::changes_it(const redefine_sandbox& wanted) const {
+  const auto& change = wanted.metadata;
+  return (change || wanted.expires_ms || !wanted.snapshot.empty()) && core_.exists() &&
+         !(change && change->only_if && *change->only_if != text_of(change->api, record()));
+}
+
+/// Errors: those of malformed_metadata().
+result<std::vector<storage::change>> description::changes_of(const redefine_sandbox& wanted) const {
+  if (!wanted.metadata)
+    return std::vector<storage::change>{};
+  if (const auto wrong = misfit(*wanted.metadata, record()))
+    return *wrong;
+  return metadata_changes(wanted.metadata->api, wanted.metadata->text);
+}
+
 void description::redefine(const redefine_sandbox& wanted, const reply<sandbox_description>& to) {
   core_.with_record(to, wanted.context, [this, wanted](const reply<sandbox_description>& mine) {
     if (wanted.keeps_wishes && !core_.exists())
@@ -292,32 +307,44 @@ void description::redefine(const redefine_sandbox& wanted, const reply<sandbox_d
     };
     // Is there nothing to write? Then it is answered.
     const auto settled = [=, this] {
-      const auto& change = wanted.metadata;
-      const bool changes_it = change || wanted.expires_ms;
-      if (!changes_it || !core_.exists() ||
-          (change && change->only_if && *change->only_if != text_of(change->api, record()))) {
+      if (!changes_it(wanted)) {
         answer();
         return true;
       }
-      const auto wrong = change ? misfit(*change, record()) : std::nullopt;
-      if (wrong)
-        mine.fail(*wrong);
-      return wrong.has_value();
+      const auto changes = changes_of(wanted);
+      if (!changes)
+        mine.fail(changes.reason());
+      return !changes;
     };
     if (settled())
       return;
+    if (!wanted.snapshot.empty())
+      return redefine_with_snapshot(wanted, mine);
     core_.with_lease(
       [=, this] {
         if (settled()) // Another change came while this one waited for the lease.
           return;
-        std::vector<storage::change> changes;
-        if (wanted.metadata)
-          changes = metadata_changes(wanted.metadata->api, wanted.metadata->text);
-        write(std::move(changes), wanted.expires_ms);
+        write(*changes_of(wanted), wanted.expires_ms);
         answer();
       },
       mine.otherwise());
   });
+}
+
+/// All of it, or nothing.
+void description::redefine_with_snapshot(const redefine_sandbox& wanted,
+                                         const reply<sandbox_description>& to) {
+  static const error changed{errc::sandbox_mismatch, "the sandbox was changed meanwhile"};
+  begin_with_(
+    wanted.snapshot, wanted.context,
+    [=, this]() -> result<std::vector<storage::change>> {
+      if (!changes_it(wanted))
+        return changed;
+      return changes_of(wanted);
+    },
+    [=, this](const result<void>& outcome) {
+      outcome ? to.deliver(core_.describe()) : to.fail(outcome.reason());
+    });
 }
 
 void description::copy(const copy_definition& wanted, const reply<define_sandbox>& to) {
@@ -347,6 +374,15 @@ std::vector<storage::change> fitting_changes(const metadata_change& wanted, cons
       misfit(wanted, of.record()))
     return {};
   return metadata_changes(wanted.api, wanted.text);
+}
+
+std::vector<storage::change> changes_of(const run_limits& wanted) {
+  std::vector<storage::change> changes{{network_key, to_text(wanted.network)}};
+  if (wanted.memory_bytes > 0)
+    changes.push_back({memory_key, std::to_string(wanted.memory_bytes)});
+  if (wanted.cpu_percent > 0)
+    changes.push_back({cpu_key, std::to_string(wanted.cpu_percent)});
+  return changes;
 }
 
 runtime::sandbox_limits limits_of(const core& of) {

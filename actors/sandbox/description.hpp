@@ -2,7 +2,10 @@
 
 #include "actors/sandbox/core.hpp"
 
+#include <functional>
 #include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 namespace insula::actors::inside_sandbox {
@@ -11,7 +14,15 @@ namespace insula::actors::inside_sandbox {
 /// in the record.
 class description final : public part {
 public:
-  using part::part;
+  /// As of disk_snapshots::begin_next_run_with().
+  using begin_with_function =
+    std::function<void(const std::string& snapshot, const request_context& context,
+                       std::function<result<std::vector<storage::change>>()> changes,
+                       std::function<void(const result<void>&)> then)>;
+
+  explicit description(core& of, begin_with_function begin_with = nullptr)
+      : part(of)
+      , begin_with_(std::move(begin_with)) {}
 
   void define(const define_sandbox& wanted, const reply<sandbox_description>& to);
   void redefine(const redefine_sandbox& wanted, const reply<sandbox_description>& to);
@@ -29,6 +40,11 @@ private:
   void keep_wishes(const request_context& context, const reply<sandbox_description>& to);
   void write(std::vector<storage::change> changes, std::optional<std::int64_t> expires_ms);
 
+  result<std::vector<storage::change>> changes_of(const redefine_sandbox& wanted) const;
+  bool changes_it(const redefine_sandbox& wanted) const;
+  void redefine_with_snapshot(const redefine_sandbox& wanted, const reply<sandbox_description>& to);
+
+  const begin_with_function begin_with_;        ///< Null: it has no disks.
   std::map<std::string, unsigned> begins_with_; ///< Definitions under way, by their snapshots.
 };
 
@@ -37,6 +53,8 @@ private:
 /// What makes the change. Empty: the text is not as the change says, or the record may not have the
 /// new one.
 std::vector<storage::change> fitting_changes(const metadata_change& wanted, const core& of);
+/// What makes these hold from the next start on.
+std::vector<storage::change> changes_of(const run_limits& wanted);
 /// The memory and processors that it may use.
 runtime::sandbox_limits limits_of(const core& of);
 /// Of all that runs in it.

@@ -3,6 +3,8 @@
 #include "actors/run_record.hpp"
 #include "actors/sandbox/persistence.hpp"
 #include "actors/sandbox/teardown.hpp"
+#include "actors/sandbox_groups.hpp"
+#include "actors/sandbox_metadata.hpp"
 #include "actors/snapshots/snapshot_record.hpp"
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
@@ -18,9 +20,6 @@ namespace {
 constexpr const char* lineage_key = "disk_lineage";
 /// It has been rolled back, and has not started since.
 constexpr const char* rolled_back_key = "rolled_back";
-/// The snapshot that it was made from, or rolled back to, as APIs tell it. None: it is of none, or
-/// of one that nobody sees.
-constexpr const char* told_key = "disk_of";
 
 /// Of what this start lies over: what has its name may change while it runs.
 constexpr const char* image_digest_key = "image_digest";
@@ -64,7 +63,7 @@ std::string disk_snapshots::base() const {
 
 std::vector<storage::change> disk_snapshots::changes_for(const snapshot_description& from) {
   std::vector<storage::change> changes{
-    {disk_from_key, from.id}, {told_key, from.hidden ? std::nullopt : std::optional{from.id}}};
+    {disk_from_key, from.id}, {disk_of_key, from.hidden ? std::nullopt : std::optional{from.id}}};
   if (!from.hidden)
     changes.push_back({lineage_key, lineage(from)});
   else if (!from.parent.empty())
@@ -88,8 +87,17 @@ void disk_snapshots::note_start(std::vector<storage::change>& into) const {
     into.push_back({image_digest_key, digest.empty() ? std::nullopt : std::optional{digest}});
 }
 
+std::string disk_snapshots::told_base() const {
+  return record().value(disk_of_key);
+}
+
+snapshot_retention disk_snapshots::retention() const {
+  const auto& rule = options().run_disks;
+  return rule ? rule(metadata_of(record().entries())) : snapshot_retention{};
+}
+
 void disk_snapshots::describe(sandbox_description& into) const {
-  into.snapshot = record().value(told_key);
+  into.snapshot = told_base();
 }
 
 /// Nobody needs what is being kept of it.
@@ -121,7 +129,9 @@ void disk_snapshots::take(const take_snapshot& wanted, const reply<snapshot_desc
   core_.when_there(
     wanted.context,
     [=, this] {
-      const auto go = [=, this] { begin_unless_known(wanted, to); };
+      const auto go = [=, this] {
+        wanted.becomes_base ? take_and_keep(wanted, to) : begin_unless_known(wanted, to);
+      };
       core_.runs() ? go() : core_.when_running(to, wanted.context, go);
     },
     to.otherwise());
@@ -151,7 +161,8 @@ void disk_snapshots::begin_unless_known(const take_snapshot& wanted,
 }
 
 void disk_snapshots::begin(const take_snapshot& wanted, const reply<snapshot_description>& to,
-                           bool stands_on_it) {
+                           purpose of) {
+  const bool stands_on_it = of == purpose::next_start;
   if (taking_.size() >= limits::snapshots_at_once)
     return to.fail({errc::limit_reached, "as many snapshots of this sandbox are taken as may be"});
   const auto id = wanted.id.empty() ? sandbox_id::generate().str() : wanted.id;
@@ -160,6 +171,7 @@ void disk_snapshots::begin(const take_snapshot& wanted, const reply<snapshot_des
   asked.start = core_.start();
   asked.since = steady_clock::now();
   asked.stands_on_it = stands_on_it;
+  asked.is_held = of != purpose::seen;
   asked.earlier = stands_on_it ? base() : std::string{};
   asked.noted = options().objects->note_snapshot(id);
   if (!stands_on_it) // One that nobody has asked for is no use of the sandbox.
@@ -192,6 +204,10 @@ snapshot_description disk_snapshots::describe_next(const std::string& id,
   // Of one that an earlier version has started it is not known.
   is.image_digest = record().value(image_digest_key);
   is.hidden = wanted.hidden;
+  is.automatic = wanted.automatic;
+  if (const auto& groups = options().groups)
+    if (auto member = groups(metadata_of(record().entries())))
+      is.group = std::move(member->group);
   is.name = wanted.name;
   is.labels = wanted.labels;
   is.keep_ms = wanted.keep_ms;
@@ -218,9 +234,11 @@ void disk_snapshots::on_taken(const std::string& id,
   made.is.bytes = outcome->bytes;
   made.context = asked.wanted.context;
   made.wanted = asked.noted;
+  made.evicted_keep_ms = asked.wanted.evicted_keep_ms;
+  if (asked.is_held)
+    made.held_by = core_.id();
   if (asked.stands_on_it) {
     made.is.state = snapshot_state::deleted;
-    made.held_by = core_.id();
     made.earlier = asked.earlier;
   }
   core_.ask_snapshot(std::move(made), reply<snapshot_description>::function{
@@ -237,6 +255,8 @@ void disk_snapshots::on_defined(const std::string& id,
   if (!defined) {
     options().figures->snapshot_failed();
     drop_unless_defined(id);
+    if (asked.mapped().is_held && !asked.mapped().stands_on_it)
+      core_.release_snapshot(id);
     return asked.mapped().give(defined.reason());
   }
   const auto& done = asked.mapped();
@@ -389,13 +409,147 @@ void disk_snapshots::run_from_base(const request_context& context, unsigned star
   });
 }
 
+// ---- From run to run
+
+/// Those before it are kept as the sandbox has it.
+void disk_snapshots::take_and_keep(const take_snapshot& wanted,
+                                   const reply<snapshot_description>& to) {
+  const auto rule = retention();
+  auto kept = wanted;
+  kept.keep_last = rule.keep_last;
+  kept.evicted_keep_ms = rule.evicted_keep_ms;
+  if (kept.id.empty())
+    kept.id = sandbox_id::generate().str();
+  keep_for_next_run(kept, [to](const result<snapshot_description>& made) { to.give(made); });
+}
+
+void disk_snapshots::keep_for_next_run(const take_snapshot& wanted, kept_function then) {
+  const bool goes_on = wanted.becomes_base;
+  if (!goes_on)
+    left_by_start_ = core_.start();
+  begin(wanted,
+        reply<snapshot_description>::function{
+          [this, goes_on, then = std::move(then),
+           start = core_.start()](const result<snapshot_description>& taken) {
+            if (!goes_on || left_by_start_ != start || !taken)
+              return keep_taken(taken, start, then);
+            // The run has been asked to end meanwhile, and leaves a later one.
+            release(taken->id, [then, taken] { then(taken); });
+          }},
+        purpose::next_run);
+}
+
+void disk_snapshots::keep_taken(const result<snapshot_description>& taken, std::uint64_t start,
+                                const kept_function& then) {
+  // Never before the function that has asked for it has returned.
+  const auto told = [then, post = core_.post()](const result<snapshot_description>& outcome) {
+    post([=] { then(outcome); });
+  };
+  if (!taken)
+    return told(taken.reason());
+  failpoint("run.disk_defined");
+  stand_on(
+    *taken,
+    [=, this]() -> result<std::vector<storage::change>> {
+      if (start != core_.start() || core_.now() == phase::deleting)
+        return has_ended;
+      auto changes = changes_for(*taken);
+      for (auto& each : persistence_.changes_of_kept(taken->created_ms))
+        changes.push_back(std::move(each));
+      return changes;
+    },
+    [=, this](const std::string& before) {
+      failpoint("run.disk_kept");
+      release(before, [told, taken] { told(*taken); });
+    },
+    [told](const error& why) { told(why); });
+}
+
+void disk_snapshots::find_for_next_run(const std::string& id, kept_function then) {
+  const pending_operation mine{core_};
+  core_.ask_snapshot(hold_snapshot{id, core_.id()},
+                     reply<snapshot_description>::function{
+                       [=, this, start = core_.start()](const result<snapshot_description>& held) {
+                         keep_taken(held, start, then);
+                         mine.over();
+                       }});
+}
+
+void disk_snapshots::begin_run(
+  const request_context& context,
+  std::function<void(const result<std::vector<storage::change>>&)> then) {
+  using changes = std::vector<storage::change>;
+  const auto from = base();
+  if (from.empty())
+    return then(error{errc::snapshot_gone, "no snapshot available"});
+  if (from != told_base()) // It goes with its hold alone.
+    return then(changes{});
+  const pending_operation mine{core_};
+  core_.ask_snapshot(
+    hold_snapshot{from, core_.id(), context},
+    reply<snapshot_description>::function{[=](const result<snapshot_description>& held) {
+      if (held)
+        then(changes_for(*held));
+      else if (held.reason().code == errc::not_found)
+        then(error{errc::snapshot_gone, "the snapshot that it begins with was deleted"});
+      else
+        then(held.reason());
+      mine.over();
+    }});
+}
+
+void disk_snapshots::begin_next_run_with(
+  const std::string& id, const request_context& context,
+  std::function<result<std::vector<storage::change>>()> changes,
+  std::function<void(const result<void>&)> then) {
+  if (!options().keeps_snapshots())
+    return then(snapshots::no_common_place);
+  const pending_operation mine{core_};
+  const auto over = [then, mine](const result<void>& outcome) {
+    then(outcome);
+    mine.over();
+  };
+  const auto& groups = options().groups;
+  const auto member = groups ? groups(metadata_of(record().entries())) : std::nullopt;
+  const auto group = member ? member->group : std::string{};
+  core_.ask_snapshot(
+    hold_snapshot{id, core_.id(), context},
+    reply<snapshot_description>::function{[=, this](const result<snapshot_description>& held) {
+      if (!held)
+        return over(held.reason().code == errc::not_found
+                      ? error{errc::snapshot_gone, held.reason().message}
+                      : held.reason());
+      if (held->group != group) {
+        if (base() != held->id)
+          core_.release_snapshot(held->id);
+        return over(error{errc::snapshot_gone, "Snapshot " + id + " not found."});
+      }
+      stand_on(
+        *held,
+        [=, this]() -> result<std::vector<storage::change>> {
+          auto all = changes();
+          if (!all)
+            return all;
+          // Of one that runs the next snapshot comes from what it has begun with.
+          const auto last = last_run(record().entries());
+          for (auto& each : changes_for(*held))
+            if (each.key != lineage_key || !last || !is_alive(last->state))
+              all->push_back(std::move(each));
+          return all;
+        },
+        [=, this](const std::string& before) { release(before, [over] { over({}); }); },
+        [over](const error& why) { over(why); });
+    }});
+}
+
 // ---- What is kept of a persistent sandbox
 
 void disk_snapshots::keep(std::function<void(const result<void>&)> then) {
   const auto has_another = [this, start = core_.start()]() -> std::optional<error> {
     if (core_.now() == phase::deleting)
       return being_deleted;
-    if (start == core_.start() && !rolling_back_ && !has_other_disk())
+    const bool is_left = left_by_start_ == core_.start();
+    if (start == core_.start() && !rolling_back_ && !has_other_disk() && !is_left)
       return std::nullopt;
     return error{errc::sandbox_not_running, "the sandbox has another disk by now"};
   };
@@ -426,7 +580,7 @@ void disk_snapshots::keep(std::function<void(const result<void>&)> then) {
             },
             [told](const error& why) { told(why); });
         }},
-        true);
+        purpose::next_start);
 }
 
 } // namespace insula::actors::inside_sandbox

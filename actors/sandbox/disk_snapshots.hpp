@@ -28,6 +28,29 @@ public:
   /// Its disk as it is now, or later, is what the next start begins with, once that is durable.
   void keep(std::function<void(const result<void>&)> then);
 
+  using kept_function = std::function<void(const result<snapshot_description>&)>;
+  /// The same in a snapshot that clients see: what the end of a run leaves to the next one. Another
+  /// request for the same id gets the same one, also from a server after this one. From then on
+  /// keep() keeps nothing more of this start.
+  void keep_for_next_run(const take_snapshot& wanted, kept_function then);
+  /// An earlier server has been ended in the middle of that. It is finished if the snapshot is
+  /// there. Errors: not_found (it is not).
+  void find_for_next_run(const std::string& id, kept_function then);
+  /// A run that is not the first begins. What its disk begins with stays from now on for as long as
+  /// it is alive; `then` gets what is written of that together with the run. Errors: snapshot_gone;
+  /// those of hold_snapshot.
+  void begin_run(const request_context& context,
+                 std::function<void(const result<std::vector<storage::change>>&)> then);
+  /// The next run begins with that snapshot, whose group is that of the sandbox: `changes` become
+  /// durable together with that. Errors: snapshot_gone; those of hold_snapshot.
+  void begin_next_run_with(const std::string& id, const request_context& context,
+                           std::function<result<std::vector<storage::change>>()> changes,
+                           std::function<void(const result<void>&)> then);
+  /// As the node's run_disk_rule has it. Its record is loaded.
+  snapshot_retention retention() const;
+  /// As APIs tell base().
+  std::string told_base() const;
+
   /// That the next start begins with. Empty: with nothing. Its record is loaded.
   std::string base() const;
   /// The engine is asked for the sandbox of this start, with base() or what has survived.
@@ -56,14 +79,21 @@ private:
     runtime::disk_snapshot made;
     std::shared_ptr<void> noted = nullptr;
     bool stands_on_it = false; ///< It is for this sandbox alone, and is removed with its hold.
+    bool is_held = false;      ///< This, or clients see it as well.
     std::string earlier = {};  ///< As of define_snapshot.
 
     void give(const result<snapshot_description>& outcome) const;
   };
 
   void begin_unless_known(const take_snapshot& wanted, const reply<snapshot_description>& to);
+  /// What a snapshot is for: for those that see it, for the next run as well, or for the next start
+  /// of this sandbox alone.
+  enum class purpose : std::uint8_t { seen, next_run, next_start };
   void begin(const take_snapshot& wanted, const reply<snapshot_description>& to,
-             bool stands_on_it = false);
+             purpose of = purpose::seen);
+  void take_and_keep(const take_snapshot& wanted, const reply<snapshot_description>& to);
+  void keep_taken(const result<snapshot_description>& taken, std::uint64_t start,
+                  const kept_function& then);
   void stand_on(const snapshot_description& next, base_changes changes,
                 std::function<void(const std::string&)> then, const otherwise_function& otherwise);
   void release(const std::string& id, const then_function& then);
@@ -81,8 +111,9 @@ private:
   teardown& teardown_;
   std::map<std::string, taking> taking_; ///< By the id that the snapshot gets.
   bool rolling_back_ = false;
-  std::uint64_t rollbacks_ = 0;  ///< Counts those of this activation.
-  std::uint64_t made_after_ = 0; ///< So many of them were there when the running disk was made.
+  std::uint64_t left_by_start_ = 0; ///< A run that ends has left its disk in this start.
+  std::uint64_t rollbacks_ = 0;     ///< Counts those of this activation.
+  std::uint64_t made_after_ = 0;    ///< So many of them were there when the running disk was made.
 };
 
 } // namespace insula::actors::inside_sandbox

@@ -35,7 +35,11 @@ struct all_parts {
       , pause_(of, gate_, idle_, startup_)
       , idle_(of, pause_, teardown_)
       , disk_(of, persistence_, teardown_)
-      , description_(of)
+      , description_(of,
+                     [this](const auto& snapshot, const auto& context, auto changes, auto then) {
+                       disk_.begin_next_run_with(snapshot, context, std::move(changes),
+                                                 std::move(then));
+                     })
       , egress_(of)
       , persistence_(of, {idle_, disk_, startup_, teardown_})
       , login_(of, startup_)
@@ -55,7 +59,7 @@ struct all_parts {
       , adoption_(of, {commands_, idempotency_, sessions_, terminals_, terminal_room_})
       , startup_(of, {gate_, idle_, persistence_, disk_, egress_, mounts_, idempotency_, teardown_},
                  std::move(claim))
-      , runs_(of, {commands_, idempotency_, command_logs_, teardown_})
+      , runs_(of, {commands_, idempotency_, command_logs_, teardown_, disk_})
       , teardown_(of, {lease_, gate_, startup_, persistence_, idempotency_, command_logs_, runs_},
                   std::move(quit)) {}
 

@@ -2,11 +2,13 @@
 
 #include "actors/protocol/lost_files.hpp"
 #include "actors/record_keys.hpp"
+#include "actors/run_record.hpp"
 #include "actors/sandbox/description.hpp"
 #include "actors/sandbox/disk_snapshots.hpp"
 #include "actors/sandbox/idle.hpp"
 #include "actors/sandbox/startup.hpp"
 #include "actors/sandbox/teardown.hpp"
+#include "actors/sandbox_metadata.hpp"
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -53,9 +55,22 @@ bool persistence::is_marked() const {
 }
 
 bool is_persistent(const core& of) {
-  return of.options().keeps_disks &&
-         (of.options().all_persistent || of.record().find(persistent_key) != nullptr);
+  const auto& options = of.options();
+  return options.keeps_disks &&
+         (options.all_persistent || of.record().find(persistent_key) != nullptr ||
+          (options.run_disks && options.run_disks(metadata_of(of.record().entries())).keeps));
 }
+
+namespace {
+
+/// The run before the one that begins has left its disk itself: nothing was lost.
+bool has_left_its_disk(const core& of) {
+  const auto now = last_run(of.record().entries());
+  const auto before = now ? run_before(of.record().entries(), now->number) : std::nullopt;
+  return before && before->state != run_state::aborted;
+}
+
+} // namespace
 
 bool persistence::has_snapshots() const {
   return is_persistent(core_) || record().find(snapshot_key) != nullptr;
@@ -123,7 +138,7 @@ void persistence::mark(const mark_persistent& wanted, const reply<caf::ok_atom>&
 
 void persistence::note_start(std::vector<storage::change>& into) {
   files_.ran_before = record().find(started_key) != nullptr;
-  if (is_persistent(core_) && !is_marked()) // It stays so.
+  if (options().keeps_disks && options().all_persistent && !is_marked()) // It stays so.
     into.push_back({persistent_key, std::to_string(options().time->unix_ms())});
   if (record().find(snapshot_key) != nullptr)
     into.push_back({half_key, "1"});
@@ -148,7 +163,8 @@ bool persistence::settle(const then_function& then, const otherwise_function&) {
   if (startup_.adopting() || !from) {
     files_.now = state::settled;
     // It was lost before the first snapshot.
-    if (!startup_.adopting() && files_.ran_before && is_persistent(core_))
+    if (!startup_.adopting() && files_.ran_before && is_persistent(core_) &&
+        !has_left_its_disk(core_))
       files_.recovered = std::make_shared<recovery>(
         number_in(record().entries(), disk_kept_key)
           .value_or(number_in(record().entries(), created_key).value_or(0)));

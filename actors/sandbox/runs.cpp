@@ -3,8 +3,11 @@
 #include "actors/sandbox/command_logs.hpp"
 #include "actors/sandbox/commands.hpp"
 #include "actors/sandbox/description.hpp"
+#include "actors/sandbox/disk_snapshots.hpp"
+#include "actors/sandbox/egress.hpp"
 #include "actors/sandbox/idempotency.hpp"
 #include "actors/sandbox/teardown.hpp"
+#include "actors/snapshots/snapshot_record.hpp"
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
@@ -20,6 +23,18 @@ namespace {
 constexpr std::chrono::milliseconds stop_grace{500};
 
 const error run_is_over{errc::run_over, "the run of the sandbox is over"};
+
+/// Why what needs a run that goes on is refused.
+error not_running(const sandbox_run& run) {
+  switch (run.state) {
+    case run_state::stopping:
+      return {errc::run_stopping, "the run of the sandbox is being stopped"};
+    case run_state::snapshotting:
+      return {errc::run_snapshotting,
+              "a snapshot of the sandbox is being taken, and stops its run"};
+    default: return run_is_over;
+  }
+}
 
 } // namespace
 
@@ -37,8 +52,18 @@ void runs::write(const sandbox_run& run) {
   record().write({{key_of_run(run.number), actors::text_of(run)}});
 }
 
-/// With the sums, and without the oldest run, in one batch.
+/// Its end need not be waited for: what it was to leave is there.
+bool runs::has_left_disk(const sandbox_run& run) const {
+  return !run.snapshot.empty() && run.snapshot == with_.disk.told_base();
+}
+
+/// With the sums, and without the oldest run, in one batch. One that was to leave its disk and has
+/// not is failed.
 void runs::write_end(sandbox_run run, run_state how) {
+  if (!run.snapshot.empty() && !has_left_disk(run)) {
+    how = how == run_state::stopped ? run_state::failed : how;
+    run.snapshot.clear();
+  }
   run.state = how;
   run.ended_ms = options().time->unix_ms();
   if (run.started_ms == 0)
@@ -81,10 +106,22 @@ void runs::end_lost(const then_function& go, const otherwise_function& otherwise
   const auto last = current();
   if (!last || !is_lost(*last))
     return go();
+  // Its snapshot may have been taken, and not been told of.
+  if (is_ending(last->state) && !last->snapshot.empty() && !has_left_disk(*last))
+    return with_.disk.find_for_next_run(last->snapshot,
+                                        [=, this](const result<snapshot_description>& found) {
+                                          if (!found && found.reason().code != errc::not_found)
+                                            return otherwise(found.reason());
+                                          write_lost_end(go, otherwise);
+                                        });
+  write_lost_end(go, otherwise);
+}
+
+void runs::write_lost_end(const then_function& go, const otherwise_function& otherwise) {
   core_.with_lease(
     [=, this] {
       if (const auto now = current(); now && is_lost(*now))
-        write_end(*now, run_state::aborted);
+        write_end(*now, has_left_disk(*now) ? run_state::stopped : run_state::aborted);
       go();
     },
     otherwise);
@@ -132,9 +169,13 @@ void runs::stop(const stop_run& wanted, const reply<run_report>& to) {
     const auto run = run_of(wanted.number);
     if (!core_.exists() || !run)
       return mine.fail({errc::not_found, "there is no such run"});
+    if (wanted.snapshots && run->state != run_state::running)
+      return mine.fail(not_running(*run));
+    if (wanted.snapshots && !options().keeps_snapshots())
+      return mine.fail(snapshots::no_common_place);
     if (is_alive(run->state)) {
       stops_.push_back(mine);
-      return end_current();
+      return end_current(wanted);
     }
     record().when_durable([=, this] { mine.deliver(report(*run)); }, mine.otherwise());
   });
@@ -146,7 +187,7 @@ void runs::extend(const extend_run& wanted, const reply<run_report>& to) {
     if (!core_.exists() || !run)
       return mine.fail({errc::not_found, "there is no such run"});
     if (run->state != run_state::running)
-      return mine.fail(run_is_over);
+      return mine.fail(not_running(*run));
     if (wanted.by_ms <= 0 || wanted.by_ms > wanted.most_ms - run->timeout_ms)
       return mine.fail({errc::invalid_request, "a run may take " + std::to_string(wanted.most_ms) +
                                                  " ms in all, and this one has " +
@@ -170,15 +211,29 @@ void runs::begin_next() {
   if (last && is_alive(last->state))
     return; // Its end comes back here.
   starting_ = true;
-  core_.with_lease([this] { begin_one(); },
-                   [this](const error& why) {
-                     starting_ = false;
-                     for (const auto& each : std::exchange(begins_, {}))
-                       each.to.fail(why);
-                   });
+  begin_one();
+}
+
+void runs::refuse_begins(const error& why) {
+  starting_ = false;
+  for (const auto& each : std::exchange(begins_, {}))
+    each.to.fail(why);
 }
 
 void runs::begin_one() {
+  const auto write_it = [this](const std::vector<storage::change>& of_disk) {
+    core_.with_lease([=, this] { write_begin(of_disk); },
+                     [this](const error& why) { refuse_begins(why); });
+  };
+  if (!current() || !begins_.front().wanted.resumes)
+    return write_it({});
+  with_.disk.begin_run(begins_.front().wanted.context,
+                       [=, this](const result<std::vector<storage::change>>& of_disk) {
+                         of_disk ? write_it(*of_disk) : refuse_begins(of_disk.reason());
+                       });
+}
+
+void runs::write_begin(const std::vector<storage::change>& of_disk) {
   if (begins_.empty() || core_.now() == phase::deleting) {
     starting_ = false;
     return;
@@ -189,7 +244,14 @@ void runs::begin_one() {
   run.number = std::max<std::uint64_t>(last ? last->number + 1 : 1, core_.epoch());
   run.asked_ms = options().time->unix_ms();
   run.timeout_ms = wanted.timeout_ms;
-  write(run);
+  run.began_with = with_.disk.told_base();
+  auto changes = of_disk;
+  changes.push_back({key_of_run(run.number), actors::text_of(run)});
+  if (wanted.limits)
+    for (auto& each : changes_of(*wanted.limits))
+      changes.push_back(std::move(each));
+  record().write(std::move(changes));
+  failpoint("run.begins");
   with_.keys.note_run(run.number);
   set_clock(run);
   auto context = wanted.context;
@@ -288,21 +350,19 @@ void runs::attend(const alarm_due& due) {
 }
 
 /// One that starts is ended once it runs.
-void runs::end_current() {
+void runs::end_current(const std::optional<stop_run>& wanted) {
   const auto run = current();
   if (stopping_ || starting_ || !run || !is_alive(run->state))
     return;
   stopping_ = true;
   core_.with_lease(
-    [this, number = run->number] {
+    [this, wanted, number = run->number] {
       auto now = run_of(number);
       if (!now || !is_alive(now->state) || core_.now() == phase::deleting) {
         stopping_ = false;
         return;
       }
-      now->state = run_state::stopping;
-      now->stop_asked_ms = options().time->unix_ms();
-      write(*now);
+      note_end_begins(*now, wanted);
       if (is_alive(core_.now())) {
         static_cast<void>(core_.thaw());
         return end_programs(number);
@@ -318,6 +378,20 @@ void runs::end_current() {
       for (const auto& each : std::exchange(stops_, {}))
         each.fail(why);
     });
+}
+
+/// One that an earlier server has begun to end goes on as that has had it.
+void runs::note_end_begins(sandbox_run& run, const std::optional<stop_run>& wanted) {
+  if (is_ending(run.state))
+    return;
+  const bool snapshots = wanted && wanted->snapshots;
+  run.state = snapshots ? run_state::snapshotting : run_state::stopping;
+  run.stop_asked_ms = options().time->unix_ms();
+  if (options().keeps_snapshots() && (snapshots || with_.disk.retention().keeps)) {
+    run.snapshot = own_snapshot_ = sandbox_id::generate().str();
+    run.snapshot_keep_ms = snapshots ? wanted->keep_ms : std::nullopt;
+  }
+  write(run);
 }
 
 /// By SIGTERM; what does not end goes with the sandbox.
@@ -360,11 +434,42 @@ void runs::measure_and_stop(std::uint64_t number) {
 /// Before the sandbox goes, with which the spawner lets go of them: a server that is killed on the
 /// way leaves logs that are kept, or a run that goes on to its end with the next one.
 void runs::keep_logs_and_stop(std::uint64_t number) {
-  with_.logs.keep(number, [this, start = core_.start()] {
+  with_.logs.keep(number, [this, number, start = core_.start()] {
     if (start != core_.start() || !stopping_ || !core_.runs())
       return;
     failpoint("run.logs_kept");
-    with_.ends.stop(sandbox_end::stopped);
+    keep_disk_and_stop(number);
+  });
+}
+
+/// What it leaves to the next run, if it leaves something: whatever becomes of that, it is stopped.
+void runs::keep_disk_and_stop(std::uint64_t number) {
+  const auto run = run_of(number);
+  if (!run || run->snapshot.empty() || has_left_disk(*run))
+    return with_.ends.stop(sandbox_end::stopped);
+  const auto rule = with_.disk.retention();
+  take_snapshot wanted;
+  wanted.id = run->snapshot;
+  wanted.automatic = run->state == run_state::stopping;
+  wanted.keep_ms = run->snapshot_keep_ms.value_or(rule.keep_ms);
+  wanted.keep_last = rule.keep_last;
+  wanted.evicted_keep_ms = rule.evicted_keep_ms;
+  const auto then = [this, number,
+                     start = core_.start()](const result<snapshot_description>& kept) {
+    if (!kept)
+      log::warning("sandbox.run_not_kept",
+                   {{"id", core_.id()}, {"run", number}, {"reason", kept.reason().message}});
+    if (start == core_.start() && stopping_ && core_.runs())
+      with_.ends.stop(sandbox_end::stopped);
+  };
+  if (run->snapshot == own_snapshot_)
+    return with_.disk.keep_for_next_run(wanted, then);
+  // Of an earlier server, which may have taken it.
+  with_.disk.find_for_next_run(run->snapshot, [=, this](const result<snapshot_description>& found) {
+    const bool is_there = found || found.reason().code != errc::not_found;
+    if (is_there || !stopping_ || !core_.runs())
+      return then(found);
+    with_.disk.keep_for_next_run(wanted, then);
   });
 }
 
@@ -378,8 +483,8 @@ void runs::stopped(const error& why) {
     return;
   if (core_.epoch() == 0) // It is not ours any more: the next look at the record finds that.
     return refuse_all(why);
-  const bool was_asked = run->state == run_state::stopping && measured_ == run->number;
-  if (was_asked) {
+  const bool was_asked = is_ending(run->state) && (measured_ == run->number || has_left_disk(*run));
+  if (measured_ == run->number) {
     run->cpu_ms = usage_.cpu_ms;
     run->bytes_in = usage_.bytes_in;
     run->bytes_out = usage_.bytes_out;
@@ -405,7 +510,7 @@ void runs::running(bool adopted) {
   with_.keys.note_run(run->number);
   if (adopted && run->state == run_state::pending && !std::exchange(starting_, true))
     on_running(run->number);
-  if (adopted && run->state == run_state::stopping)
+  if (adopted && is_ending(run->state))
     core_.post()([this] { end_current(); }); // Once its commands have been taken over.
 }
 
@@ -453,12 +558,15 @@ bool runs::delays(const request_context& context, const then_function& /*then*/,
   if (context.run == 0)
     return false;
   const auto last = current();
-  if (last && last->number == context.run && is_alive(last->state) &&
-      last->state != run_state::stopping)
+  const bool is_it = last && last->number == context.run;
+  if (is_it && is_alive(last->state) && !is_ending(last->state))
     return false;
-  otherwise(last && last->number >= context.run
-              ? run_is_over
-              : error{errc::not_found, "the sandbox has no such run"});
+  if (is_it)
+    otherwise(not_running(*last));
+  else
+    otherwise(last && last->number > context.run
+                ? run_is_over
+                : error{errc::not_found, "the sandbox has no such run"});
   return true;
 }
 

@@ -10,13 +10,16 @@ namespace insula::actors::inside_sandbox {
 
 class command_logs;
 class commands;
+class disk_snapshots;
 class idempotency;
 class teardown;
 
 /// The runs of a sandbox that has them, one at a time: from a start that a client asks for to a
 /// stop that it asks for, or to a deadline. Such a sandbox is not started by its first use, and
 /// does not sleep while a run is alive. Each run stands in the record, the last limits::kept_runs
-/// of them and the sums of all; the deadline is an alarm of its own.
+/// of them and the sums of all; the deadline is an alarm of its own. A run may leave its disk to
+/// the next one, in a snapshot that is taken once its programs have been asked to end; without such
+/// a snapshot there is no next run.
 class runs final : public part {
 public:
   /// The parts that a stop needs.
@@ -25,6 +28,7 @@ public:
     idempotency& keys;
     command_logs& logs;
     teardown& ends;
+    disk_snapshots& disk;
   };
 
   runs(core& of, others with)
@@ -70,14 +74,21 @@ private:
     });
   }
   void end_lost(const then_function& go, const otherwise_function& otherwise);
+  void write_lost_end(const then_function& go, const otherwise_function& otherwise);
   void begin_next();
   void begin_one();
+  void write_begin(const std::vector<storage::change>& of_disk);
+  void refuse_begins(const error& why);
+  bool has_left_disk(const sandbox_run& run) const;
   void on_running(std::uint64_t number);
   void on_not_running(std::uint64_t number, const error& why);
-  void end_current();
+  /// `wanted`: a client's own words. None: its time is up.
+  void end_current(const std::optional<stop_run>& wanted = std::nullopt);
+  void note_end_begins(sandbox_run& run, const std::optional<stop_run>& wanted);
   void end_programs(std::uint64_t number);
   void measure_and_stop(std::uint64_t number);
   void keep_logs_and_stop(std::uint64_t number);
+  void keep_disk_and_stop(std::uint64_t number);
   void tell_end(std::uint64_t number);
   void set_clock(const sandbox_run& run);
   void refuse_all(const error& why);
@@ -89,6 +100,7 @@ private:
   bool stopping_ = false;                ///< The steps of a stop are under way.
   std::uint64_t measured_ = 0;           ///< The run that has been measured for its stop,
   sandbox_run usage_{};                  ///< and what it had used.
+  std::string own_snapshot_;             ///< That this activation has named: none before has.
 };
 
 } // namespace insula::actors::inside_sandbox

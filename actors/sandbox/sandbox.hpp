@@ -75,6 +75,8 @@ struct sandbox_options {
   group_rule groups = {};
   /// What people read of a sandbox. None: nothing.
   caption_rule captions = {};
+  /// What becomes of the disks of a sandbox's runs. None: nothing is kept that no client asks for.
+  run_disk_rule run_disks = {};
   idle_ladder ladder; ///< For one in which nothing runs and of which nothing is asked.
   snapshot_archive* files =
     nullptr; ///< What an earlier version kept of files. Null: nothing is there.

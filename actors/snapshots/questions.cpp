@@ -15,6 +15,7 @@ constexpr const char* id_key = "id";
 constexpr const char* sandbox_key = "sandbox";
 constexpr const char* hidden_key = "hidden_too";
 constexpr const char* copy_key = "needs_copy";
+constexpr const char* spares_key = "spares_others";
 constexpr const char* request_key = "request";
 // What a record does not have, of a description.
 constexpr const char* sandboxes_key = "sandboxes";
@@ -39,7 +40,13 @@ struct writer {
     put("release", asked.id, {});
     into[sandbox_key] = asked.sandbox;
   }
-  void operator()(const delete_snapshot& asked) { put("delete", asked.id, asked.context); }
+  void operator()(const delete_snapshot& asked) {
+    put("delete", asked.id, asked.context);
+    if (asked.spares_others)
+      into[spares_key] = "1";
+    if (asked.keep_ms > 0)
+      into[keep_key] = std::to_string(asked.keep_ms);
+  }
 
 private:
   void put(const char* kind, const std::string& id, const request_context& of) {
@@ -73,7 +80,8 @@ std::optional<question> read_question(std::string_view text) {
   if (asks == "release")
     return release_snapshot{std::move(id), text_in(words, sandbox_key)};
   if (asks == "delete")
-    return delete_snapshot{std::move(id), std::move(of)};
+    return delete_snapshot{std::move(id), std::move(of), words.contains(spares_key),
+                           number_in(words, keep_key).value_or(0)};
   return std::nullopt;
 }
 

@@ -4,6 +4,8 @@
 #include "actors/object.hpp"
 #include "actors/object_link.hpp"
 #include "actors/protocol/errors.hpp"
+#include "actors/record_text.hpp"
+#include "actors/run_record.hpp"
 #include "actors/snapshots/copies.hpp"
 #include "actors/snapshots/disk_helpers.hpp"
 #include "actors/snapshots/snapshot_record.hpp"
@@ -107,12 +109,12 @@ public:
             const auto told = [=, this] {
               to(is().value_or(made));
               if (wanted.keep_last > 0)
-                delete_older(made.origin, wanted.keep_last);
+                evict_older(made.origin, wanted.keep_last, wanted.evicted_keep_ms);
             };
             if (made.pending)
               return copy_or_delete(
                 [=](const result<void>& outcome) { outcome ? told() : to(outcome.reason()); });
-            if (!wanted.held_by.empty() && options_->copies)
+            if (is_kept_disk(made, wanted.held_by) && options_->copies)
               return copy_or_release(wanted, [=](const result<void>& outcome) {
                 outcome ? told() : to(outcome.reason());
               });
@@ -212,6 +214,10 @@ public:
         const auto found = is();
         if (!found || found->state == snapshot_state::deleted)
           return to(not_found());
+        if (wanted.spares_others && others_stand_on(*found))
+          return to(error{errc::limit_reached, "another sandbox stands on snapshot " + id_});
+        if (wanted.spares_others && wanted.keep_ms > 0)
+          return expire_after(wanted.keep_ms, to);
         log::info("snapshot.deleted", {{"id", id_}, {"request", wanted.context.id}});
         mark_deleted([=, this] { to(is().value_or(*found)); }, [to](const error& why) { to(why); });
       },
@@ -469,6 +475,9 @@ private:
   static bool is_kept_disk(const snapshot_description& is) {
     return is.hidden && is.state == snapshot_state::deleted && is.sandboxes > 0;
   }
+  static bool is_kept_disk(const snapshot_description& made, const std::string& held_by) {
+    return made.hidden && made.state == snapshot_state::deleted && !held_by.empty();
+  }
   /// Another node is to have its bytes, whoever sees it.
   void need_copy(const snapshot_description& is) {
     if (parts_ || !has_bytes(is) || !is.copy.empty() || !is.no_copy.empty())
@@ -654,6 +663,21 @@ private:
 
   // ---- Deletion
 
+  bool others_stand_on(const snapshot_description& is) const {
+    const auto& entries = record_.entries();
+    return std::any_of(entries.begin(), entries.end(), [&](const auto& each) {
+      return each.first.starts_with(held_prefix) &&
+             each.first.substr(held_prefix.size()) != is.origin;
+    });
+  }
+
+  void expire_after(std::int64_t keep_ms, const answer_function& to) {
+    const auto left = is()->last_used_ms + keep_ms - options_->time->unix_ms();
+    record_.set_alarm(std::chrono::milliseconds{std::max<std::int64_t>(left, 0)},
+                      {{keep_key, std::to_string(keep_ms)}});
+    record_.when_durable([=, this] { to(*is()); }, [to](const error& why) { to(why); });
+  }
+
   void mark_deleted(then_function then, otherwise_function otherwise) {
     record_.set_alarm(limits::snapshot_free_again, {{state_key, name_of(snapshot_state::deleted)}});
     record_.when_durable(
@@ -738,6 +762,21 @@ private:
       otherwise);
   }
 
+  /// By the record of a sandbox. One whose runs are over needs no bytes of a snapshot that was
+  /// deleted: its next run does not begin with that.
+  bool stands_on_it(const std::vector<storage::entry>& of) const {
+    record_entries record;
+    for (const auto& [key, value] : of)
+      record.emplace(key, value);
+    const auto at = record.find(disk_from_key);
+    if (at == record.end() || at->second != id_)
+      return false;
+    const auto now = is();
+    const auto run = last_run(record);
+    const bool is_seen = now && !now->hidden && now->state == snapshot_state::deleted;
+    return !is_seen || !run || is_alive(run->state);
+  }
+
   /// Those whose record does not say that they stand on it do so no more: a server that was killed
   /// has told nobody.
   void look_at_sandboxes(then_function then) {
@@ -762,13 +801,10 @@ private:
       const auto sandbox = key.substr(held_prefix.size());
       self_
         ->request(options_->keep->cluster, caf::infinite, read_owner_atom::value, sandbox,
-                  std::string{disk_from_key}, request_context{})
+                  std::string{}, request_context{})
         .then(
           [=, this, held = key](const std::vector<storage::entry>& found) {
-            const bool stands = std::any_of(found.begin(), found.end(), [&](const auto& each) {
-              return each.key == disk_from_key && each.value == id_;
-            });
-            if (!stands)
+            if (!stands_on_it(found))
               so_far->gone.push_back({held, std::nullopt});
             one_less();
           },
@@ -777,7 +813,8 @@ private:
     one_less();
   }
 
-  void delete_older(const std::string& origin, std::uint32_t keep) {
+  /// Those of the origin beyond the newest `keep`. One on which another sandbox stands refuses.
+  void evict_older(const std::string& origin, std::uint32_t keep, std::int64_t evicted_keep_ms) {
     const auto kept = busy();
     const auto limit = std::min<std::size_t>(keep, storage::store::max_page_lines);
     self_
@@ -786,29 +823,38 @@ private:
       .then(
         [=, this](const storage::mark_page& found) {
           if (found.more)
-            delete_behind(origin, {found.lines.back().key, found.lines.back().owner}, kept);
+            evict_behind({found.lines.back().key, found.lines.back().owner}, origin,
+                         evicted_keep_ms, kept);
         },
         [kept](const caf::error&) {});
   }
   /// A page at a time.
-  void delete_behind(const std::string& origin, const storage::mark_position& last,
-                     const std::shared_ptr<void>& kept) {
+  void evict_behind(const storage::mark_position& last, const std::string& origin,
+                    std::int64_t keep_ms, const std::shared_ptr<void>& kept) {
     self_
       ->request(options_->keep->finder, caf::infinite,
-                scan_marks{list_of_origin(origin), last, limits::list_page_sandboxes, true})
+                scan_marks{list_of_origin(origin), last, limits::list_page_sandboxes})
       .then(
         [=, this](const storage::mark_page& found) {
           const auto directory = options_->objects->get();
           if (!directory)
             return;
           for (const auto& each : found.lines)
-            if (const auto name = object_name::parse(each.owner))
-              self_->request(directory, caf::infinite, delete_snapshot{name->id})
+            if (const auto id = evicted(each, keep_ms); !id.empty())
+              self_->request(directory, caf::infinite, delete_snapshot{id, {}, true, keep_ms})
                 .then([kept](const snapshot_description&) {}, [kept](const caf::error&) {});
           if (found.more)
-            delete_behind(origin, {found.lines.back().key, found.lines.back().owner}, kept);
+            evict_behind({found.lines.back().key, found.lines.back().owner}, origin, keep_ms, kept);
         },
         [kept](const caf::error&) {});
+  }
+  /// Empty: it expires soon enough already.
+  static std::string evicted(const storage::owned_entry& line, std::int64_t keep_ms) {
+    const auto name = object_name::parse(line.owner);
+    if (!name || keep_ms == 0)
+      return name ? name->id : std::string{};
+    const auto is = describe(name->id, from_text(line.value));
+    return is && is->keep_ms > 0 && is->keep_ms <= keep_ms ? std::string{} : name->id;
   }
 
   const snapshot_pointer self_;

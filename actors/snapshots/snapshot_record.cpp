@@ -2,6 +2,7 @@
 
 #include "actors/owned_object.hpp"
 #include "actors/record_text.hpp"
+#include "actors/sandbox_groups.hpp"
 #include "actors/sandbox_list.hpp"
 #include "base/limits.hpp"
 
@@ -19,9 +20,9 @@ constexpr const char* bytes_key = "bytes";
 constexpr const char* automatic_key = "automatic";
 constexpr const char* hidden_key = "hidden";
 constexpr const char* name_key = "name";
-constexpr const char* keep_key = "keep_ms";
 constexpr const char* source_key = "image_source";
 constexpr const char* digest_key = "image_digest";
+constexpr const char* group_key = "group";
 /// The image of one whose bytes have gone. Nobody keeps an image for it.
 constexpr const char* image_was_key = "was_image";
 constexpr std::string_view label_prefix = "label/"; ///< Then its place, and as value NAME=VALUE.
@@ -30,6 +31,12 @@ constexpr std::string_view list_of_all = "@snapshots/all/";
 constexpr std::string_view list_of_origins = "@snapshots/of/";
 constexpr std::string_view list_of_trees = "@snapshots/tree/";
 constexpr std::string_view list_of_parents = "@snapshots/under/";
+constexpr std::string_view list_of_groups = "@snapshots/in/";
+// The same, the oldest first.
+constexpr std::string_view turned_list_of_origins = "@snapshots/of_up/";
+constexpr std::string_view turned_list_of_groups = "@snapshots/in_up/";
+// The same, the newest first, and with what is told of each.
+constexpr std::string_view turned_list_of_parents = "@snapshots/under_down/";
 
 snapshot_state state_in(const record_entries& record) {
   const auto word = text_in(record, state_key);
@@ -65,6 +72,7 @@ std::vector<storage::change> changes_of(const snapshot_description& is) {
   add(source_key, is.image_source);
   add(digest_key, is.image_digest);
   add(name_key, is.name);
+  add(group_key, is.group);
   add(run_key, is.run != 0 ? std::to_string(is.run) : std::string{});
   add(keep_key, is.keep_ms != 0 ? std::to_string(is.keep_ms) : std::string{});
   add(automatic_key, is.automatic ? "1" : "");
@@ -99,6 +107,7 @@ std::optional<snapshot_description> describe(std::string id, const record_entrie
   is.automatic = record.contains(automatic_key);
   is.hidden = record.contains(hidden_key);
   is.name = text_in(record, name_key);
+  is.group = text_in(record, group_key);
   is.created_ms = *taken;
   is.last_used_ms = number_in(record, used_key).value_or(*taken);
   is.keep_ms = number_in(record, keep_key).value_or(0);
@@ -119,12 +128,20 @@ std::optional<snapshot_description> describe(std::string id, const record_entrie
   return is;
 }
 
+namespace {
+
+std::string list_for(std::string_view kind_of_list, std::string_view of) {
+  return std::string{kind_of_list}.append(of) + '/';
+}
+
+} // namespace
+
 std::string list_under(std::string_view parent) {
-  return std::string{list_of_parents}.append(parent) + '/';
+  return list_for(list_of_parents, parent);
 }
 
 std::string list_of_origin(std::string_view origin) {
-  return std::string{list_of_origins}.append(origin) + '/';
+  return list_for(list_of_origins, origin);
 }
 
 std::optional<counted_as> counted(const snapshot_description& is, const record_entries& record) {
@@ -146,22 +163,41 @@ std::vector<storage::entry> lines_of(std::string_view id, const record_entries& 
     return {};
   std::vector<storage::entry> all;
   const auto told = to_text(told_of(record));
+  const auto down = newest_first(is->created_ms), up = oldest_first(is->created_ms);
   if (is->state != snapshot_state::deleted) {
-    all.push_back({std::string{list_of_all} + newest_first(is->created_ms), told});
-    all.push_back({list_of_origin(is->origin) + newest_first(is->created_ms), told});
+    all.push_back({std::string{list_of_all} + down, told});
+    all.push_back({list_of_origin(is->origin) + down, told});
+    if (is_group(is->group)) {
+      const auto group = group_in_key(is->group);
+      all.push_back({std::string{list_of_groups} + group + down, told});
+      all.push_back({std::string{turned_list_of_groups} + group + up, told});
+      all.push_back({list_for(turned_list_of_origins, is->origin) + up, told});
+    }
   }
-  all.push_back({std::string{list_of_trees} + is->root + '/' + oldest_first(is->created_ms), told});
-  if (!is->parent.empty())
-    all.push_back({list_under(is->parent) + oldest_first(is->created_ms), {}});
+  all.push_back({list_for(list_of_trees, is->root) + up, told});
+  if (!is->parent.empty()) {
+    all.push_back({list_under(is->parent) + up, {}});
+    if (is_group(is->group))
+      all.push_back({list_for(turned_list_of_parents, is->parent) + down, told});
+  }
   return all;
 }
 
 result<listed> range_of(const list_snapshots& wanted) {
   listed range;
   if (!wanted.root.empty())
-    range.mark = std::string{list_of_trees} + wanted.root + '/';
+    range.mark = list_for(list_of_trees, wanted.root);
+  else if (!wanted.parent.empty())
+    range.mark = list_for(turned_list_of_parents, wanted.parent);
+  else if (!wanted.origin.empty())
+    range.mark = list_for(wanted.turned ? turned_list_of_origins : list_of_origins, wanted.origin);
+  else if (!wanted.group.empty() && !is_group(wanted.group))
+    return error{errc::invalid_request, "a group has 1 to 128 bytes"};
+  else if (!wanted.group.empty())
+    range.mark = std::string{wanted.turned ? turned_list_of_groups : list_of_groups} +
+                 group_in_key(wanted.group);
   else
-    range.mark = wanted.origin.empty() ? std::string{list_of_all} : list_of_origin(wanted.origin);
+    range.mark = list_of_all;
   if (wanted.after.empty())
     return range;
   const std::string_view place{wanted.after};

@@ -37,6 +37,8 @@ inline constexpr const char* used_key = "used_ms";
 inline constexpr std::string_view held_prefix = "held/";
 /// Nobody sees it before the copy of snapshot_key is there.
 inline constexpr const char* pending_key = "pending";
+/// It is deleted so long after its last use.
+inline constexpr const char* keep_key = "keep_ms";
 /// Why there will be no copy.
 inline constexpr const char* no_copy_key = "no_copy";
 /// What it had is not on the disk any more.

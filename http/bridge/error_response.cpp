@@ -68,7 +68,10 @@ wire_error classify(step during, errc code) {
     case errc::sandbox_mismatch: return {409, "sandbox_mismatch"};
     case errc::image_refused: return {400, "image_refused"};
     case errc::image_pending: return {503, "image_pending"};
-    case errc::run_over: return {409, "run_over"};
+    case errc::run_over:
+    case errc::run_stopping:
+    case errc::run_snapshotting:
+    case errc::snapshot_gone: return {409, "run_over"};
     case errc::key_ceiling: return {429, "key_limit_reached"};
     case errc::stale_epoch: // It has become another node's.
     case errc::node_unreachable: return {503, "node_unreachable"};

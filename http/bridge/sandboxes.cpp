@@ -158,7 +158,7 @@ void running(const services& with, const std::string& id, const reply& to) {
       to->answer_within(left, {200, write_running(false)});
     })
     .or_else([](question_stage at, const error& why) {
-      const bool is_over = why.code == errc::run_over; // And no request of this API begins one.
+      const bool is_over = is_run_end(why.code); // And no request of this API begins one.
       return at == question_stage::find && !is_over ? error_response(step::find_sandbox, why)
                                                     : response{200, write_running(false)};
     })

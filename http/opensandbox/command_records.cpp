@@ -164,7 +164,10 @@ response execd_failure(const error& why) {
     case errc::not_found: return execd_failure(404, "DOCKER::SANDBOX_NOT_FOUND", why.message);
     case errc::forbidden: return execd_failure(403, "RUNTIME_ERROR", why.message);
     case errc::sandbox_mismatch:
-    case errc::run_over: return execd_failure(409, "RUNTIME_ERROR", why.message);
+    case errc::run_over:
+    case errc::run_stopping:
+    case errc::run_snapshotting:
+    case errc::snapshot_gone: return execd_failure(409, "RUNTIME_ERROR", why.message);
     case errc::payload_too_large: return execd_failure(413, "INVALID_REQUEST_BODY", why.message);
     case errc::image_refused: return execd_failure(400, "INVALID_REQUEST_BODY", why.message);
     case errc::disk_full: return execd_failure(507, "RUNTIME_ERROR", "the node's disk is full");

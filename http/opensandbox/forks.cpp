@@ -66,7 +66,10 @@ response not_forked(const std::string& source, const error& why, std::string_vie
       return reason == no_snapshot ? refused({501, "FORK::UNSUPPORTED_RUNTIME", why.message})
                                    : failed(source, why);
     case errc::invalid_request: return refused({400, "FORK::INVALID_REQUEST", why.message});
-    case errc::run_over: return refused({409, "FORK::INVALID_SOURCE_STATE", why.message});
+    case errc::run_over:
+    case errc::run_stopping:
+    case errc::run_snapshotting:
+    case errc::snapshot_gone: return refused({409, "FORK::INVALID_SOURCE_STATE", why.message});
     case errc::not_found: // The source, or the snapshot, is gone by now.
       return refused({409, reason, why.message});
     case errc::limit_reached: return with_retry_after(refused({429, reason, why.message}), why);

@@ -68,7 +68,10 @@ response failed(const std::string& id, const error& why) {
     case errc::invalid_request: return refused({400, "SANDBOX::INVALID_PARAMETER", why.message});
     case errc::forbidden: return refused({403, "SANDBOX::INVALID_PARAMETER", why.message});
     case errc::sandbox_mismatch:
-    case errc::run_over: return refused({409, "SANDBOX::INVALID_PARAMETER", why.message});
+    case errc::run_over:
+    case errc::run_stopping:
+    case errc::run_snapshotting:
+    case errc::snapshot_gone: return refused({409, "SANDBOX::INVALID_PARAMETER", why.message});
     case errc::capacity_exceeded:
     case errc::machine_full:
     case errc::store_failed:

@@ -64,6 +64,9 @@ response not_taken(const std::string& id, const error& why) {
   switch (why.code) {
     case errc::forbidden: return refused({501, "SNAPSHOT::NOT_IMPLEMENTED", why.message});
     case errc::run_over:
+    case errc::run_stopping:
+    case errc::run_snapshotting:
+    case errc::snapshot_gone:
     case errc::sandbox_not_running:
       return refused({409, "SNAPSHOT::INVALID_SOURCE_STATE", why.message});
     case errc::limit_reached:

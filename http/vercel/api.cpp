@@ -80,6 +80,7 @@ private:
   std::vector<route> routes_below(const std::string& prefix) const {
     std::vector<route> table;
     // Words that are no names come first.
+    add_snapshot_routes(table, with_, prefix);
     add_session_routes(table, with_, prefix);
     add_command_routes(table, with_, prefix);
     add_file_routes(table, with_, prefix);

@@ -468,7 +468,7 @@ void kill(const session_call& call, const std::string& body, const reply& to) {
       },
       [=](question_stage, const error& why) {
         // It has ended meanwhile.
-        to->respond(why.code == errc::invalid_request || why.code == errc::run_over
+        to->respond(why.code == errc::invalid_request || is_run_end(why.code)
                       ? response{200, command_json(view)}
                       : failure(why));
       }};

@@ -26,6 +26,11 @@ refusal refusal_of(const error& why) {
     case errc::request_known:
     case errc::sandbox_mismatch: return {409, "conflict", why.message};
     case errc::run_over: return {410, "sandbox_stopped", "The sandbox session has stopped."};
+    case errc::run_stopping: return {422, "sandbox_stopping", "The sandbox session is stopping."};
+    case errc::run_snapshotting:
+      return {422, "sandbox_snapshotting", "A snapshot of the sandbox session is being taken."};
+    case errc::snapshot_gone:
+      return {410, "snapshot_not_found", "Cannot resume sandbox: " + why.message + '.'};
     case errc::sandbox_not_running:
     case errc::session_ended: return {410, "sandbox_stopped", why.message};
     case errc::result_gone: return {410, "gone", why.message};

@@ -15,7 +15,8 @@ namespace insula::http::vercel {
 
 namespace {
 
-constexpr std::string_view session_prefix = "sbx_", command_prefix = "cmd_";
+constexpr std::string_view session_prefix = "sbx_", command_prefix = "cmd_",
+                           snapshot_prefix = "snap_";
 constexpr std::size_t key_bytes = 16;
 
 template <std::size_t Count>
@@ -54,6 +55,17 @@ std::optional<session_id> session_id::parse(std::string_view text) {
     return std::nullopt;
   // A session has one id, so its number has one spelling.
   return is.text() == whole ? std::optional{std::move(is)} : std::nullopt;
+}
+
+std::string id_of_snapshot(std::string_view snapshot) {
+  return std::string{snapshot_prefix}.append(snapshot);
+}
+
+std::string snapshot_of(std::string_view id) {
+  if (!id.starts_with(snapshot_prefix))
+    return {};
+  id.remove_prefix(snapshot_prefix.size());
+  return sandbox_id::parse(id) && id.size() == sandbox_digits ? std::string{id} : std::string{};
 }
 
 std::string new_command_id() {

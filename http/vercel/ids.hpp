@@ -25,6 +25,11 @@ struct session_id {
   static std::optional<session_id> parse(std::string_view text);
 };
 
+/// `snap_` and the id of a snapshot, as the node knows it.
+std::string id_of_snapshot(std::string_view snapshot);
+/// Empty: it is none.
+std::string snapshot_of(std::string_view id);
+
 /// `cmd_` and the key of a remembered command.
 std::string new_command_id();
 /// Empty: it is none.

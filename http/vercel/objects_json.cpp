@@ -42,6 +42,8 @@ void write_sandbox(writer& out, const sandbox_view& of) {
   for (const auto& [key, text] : is.tags)
     out.member(key, text);
   out.end_object();
+  if (!of.snapshot.empty())
+    out.member("currentSnapshotId", id_of_snapshot(of.snapshot));
   if (is.snapshot_expiration_ms)
     out.member("snapshotExpiration", *is.snapshot_expiration_ms);
   if (is.keep_last) {
@@ -76,6 +78,10 @@ void write_session(writer& out, const sandbox_view& of) {
     time_member(out, "abortedAt", run.ended_ms);
   if (!is_alive(run.state))
     out.member("duration", run.ended_ms - begin_of(run));
+  if (!run.began_with.empty())
+    out.member("sourceSnapshotId", id_of_snapshot(run.began_with));
+  if (!is_alive(run.state) && !run.snapshot.empty())
+    time_member(out, "snapshottedAt", run.ended_ms);
   if (!of.is.runtime.empty())
     out.member("runtime", of.is.runtime);
   out.member("interactivePort", interactive_port);
@@ -87,6 +93,23 @@ void write_session(writer& out, const sandbox_view& of) {
     out.member("ingress", run.bytes_in).member("egress", run.bytes_out).end_object();
   }
   out.member("sourceSandboxName", of.is.name).member("projectId", of.is.project);
+  out.end_object();
+}
+
+void write_snapshot(writer& out, const snapshot_description& of) {
+  out.begin_object();
+  out.member("id", id_of_snapshot(of.id));
+  out.member("sourceSessionId", session_id{of.origin, of.run}.text());
+  out.member("region", default_region).key("regions").begin_array().text(default_region);
+  out.end_array().member("status", name_of(of.state));
+  out.member("sizeBytes", std::max<std::uint64_t>(of.bytes, 1)); // 0: it is not known.
+  out.member("createdAt", of.created_ms).member("updatedAt", of.last_used_ms);
+  if (const auto expires = expires_ms(of); expires && of.state == snapshot_state::created)
+    out.member("expiresAt", *expires);
+  out.member("lastUsedAt", of.last_used_ms);
+  out.member("creationMethod", of.automatic ? "automatic" : "manual");
+  if (!of.parent.empty())
+    out.member("parentId", id_of_snapshot(of.parent));
   out.end_object();
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/protocol/messages.hpp"
+#include "actors/protocol/snapshots.hpp"
 #include "http/vercel/settings.hpp"
 
 #include <cstdint>
@@ -20,6 +21,7 @@ struct sandbox_view {
   std::int64_t created_ms = 0;
   sandbox_run run;
   run_totals totals = {};
+  std::string snapshot = {}; ///< That its next session begins with. Empty: with none.
 };
 
 struct route_view {
@@ -30,6 +32,7 @@ struct route_view {
 
 void write_sandbox(json::ascii_writer& out, const sandbox_view& of);
 void write_session(json::ascii_writer& out, const sandbox_view& of);
+void write_snapshot(json::ascii_writer& out, const snapshot_description& of);
 void write_routes(json::ascii_writer& out, const std::vector<route_view>& all);
 /// `next`: none: this is the last page.
 void write_pagination(json::ascii_writer& out, std::size_t count,

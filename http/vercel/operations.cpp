@@ -14,6 +14,7 @@ const parameter segments[] = {
   {"name", "path", "The sandbox's name, of this project.", true},
   {"session", "path", "The id of one of its sessions.", true},
   {"cmd", "path", "The id of one of the session's commands.", true},
+  {"snapshot", "path", "The id of a snapshot.", true},
 };
 
 } // namespace

@@ -1,4 +1,5 @@
 #include "base/clock.hpp"
+#include "http/sandboxes/ask_directory.hpp"
 #include "http/sandboxes/node_images.hpp"
 #include "http/sandboxes/short_command.hpp"
 #include "http/text/percent.hpp"
@@ -8,6 +9,7 @@
 #include "http/vercel/operations.hpp"
 #include "http/vercel/session_call.hpp"
 #include "http/vercel/set_up.hpp"
+#include "http/vercel/snapshots.hpp"
 #include "http/vercel/views.hpp"
 
 #include <caf/event_based_actor.hpp>
@@ -44,9 +46,14 @@ struct named_call {
   std::string project, name;
   std::string host; ///< What the client calls this node.
   bool resumes = false;
+  bool deletes_snapshots = false;
 
   std::string id() const { return sandbox_of(with->secret, project, name); }
 };
+
+response failed(const error& why) {
+  return failure(why);
+}
 
 response sandbox_answer(const named_call& call, const sandbox_view& view, bool resumed = false) {
   json::ascii_writer out;
@@ -103,13 +110,16 @@ public:
   making(const making&) = delete;
   making& operator=(const making&) = delete;
 
+  /// What is made instead if there is no such snapshot any more. Without: that is refused.
+  void falls_back_on(create_request other) { fallback_ = std::move(other); }
+
   void begin() {
     has_entered_ = under_way_->enter(id_);
     if (!has_entered_) // Of two that make it at the same time, one does.
       return to_->respond(taken_name(call_.name));
     to_->answer_within(create_patience, failure(refusal{503, "internal_server_error",
                                                         "The sandbox was not ready in time."}));
-    define();
+    wanted_.snapshot.empty() ? define() : look_at_snapshot();
   }
 
 private:
@@ -139,6 +149,24 @@ private:
       under_way_->leave(id_);
   }
 
+  /// It is to be one of this project's.
+  void look_at_snapshot() {
+    ask_directory<snapshot_description>(
+      *call_.with, find_snapshot{wanted_.snapshot, to_->context()},
+      [self = shared_from_this()](const snapshot_description& is) {
+        is.group == self->call_.project ? self->define() : self->has_no_snapshot();
+      },
+      [self = shared_from_this()](const error& why) {
+        why.code == errc::not_found ? self->has_no_snapshot() : self->refuse(why);
+      });
+  }
+  void has_no_snapshot() {
+    if (!fallback_)
+      return tell(failure(gone_snapshot(id_of_snapshot(wanted_.snapshot))));
+    wanted_ = *std::exchange(fallback_, std::nullopt);
+    define();
+  }
+
   void define() {
     auto message = definition_of(wanted_);
     wanted_.wanted.updated_ms = system_clock{}.unix_ms();
@@ -160,6 +188,8 @@ private:
 
   /// It is there: or an earlier attempt was cut off in its middle, and nobody goes on with it.
   void not_defined(const error& why) {
+    if (why.code == errc::not_found && !wanted_.snapshot.empty())
+      return has_no_snapshot();
     if (why.code != errc::already_exists)
       return refuse(why);
     ask<run_list>(find_runs{}, &making::looked_at, &making::refuse);
@@ -251,6 +281,7 @@ private:
   const std::string id_;
   const std::shared_ptr<creations> under_way_;
   create_request wanted_;
+  std::optional<create_request> fallback_;
   const reply to_;
   const std::chrono::steady_clock::time_point until_;
   run_report report_;
@@ -289,38 +320,64 @@ void get(const named_call& call, const std::string&, const reply& to) {
   find(call, to, [=](const sandbox_view& view, const sandbox_description&) {
     if (!call.resumes || view.run.state == run_state::running)
       return to->respond(sandbox_answer(call, view));
-    // A run that begins or stops is waited for.
-    if (view.run.state == run_state::pending) {
-      question{*call.with, call.id(), begin_run{view.is.timeout_ms}, to}
-        .within(create_patience, late_answer())
-        .starts(false)
-        .or_else([](question_stage, const error& why) { return failure(why); })
-        .then<run_report>([=](const run_report& report) {
-          auto now = view;
-          now.run = report.run;
-          to->respond(sandbox_answer(call, now));
-        });
-      return;
-    }
-    to->respond(
-      failure(refusal{410, "snapshot_not_found", "Cannot resume sandbox: no snapshot available."}));
+    // A run that begins or ends is waited for.
+    begin_run message{view.is.timeout_ms};
+    message.limits = limits_of(view.is);
+    message.resumes = true;
+    question{*call.with, call.id(), std::move(message), to}
+      .within(create_patience, late_answer())
+      .starts(false)
+      .or_else(failed)
+      .then<run_report>([=](const run_report& report) {
+        const auto now = view_of(call.id(), report.sandbox, report.run);
+        to->respond(now ? sandbox_answer(call, *now, report.begun) : unknown_sandbox(call.name));
+      });
+  });
+}
+
+void fork(const named_call& call, const std::shared_ptr<creations>& under_way,
+          const std::string& body, const reply& to) {
+  find(call, to, [=](const sandbox_view& view, const sandbox_description&) {
+    copy_definition look;
+    look.with_env = true;
+    question{*call.with, call.id(), look, to}
+      .within(look_patience, late_answer())
+      .starts(false)
+      .or_else(failed)
+      .then<define_sandbox>([=](const define_sandbox& source) {
+        create_request wanted;
+        wanted.wanted = view.is;
+        wanted.env = source.env;
+        bool other_image = false;
+        if (const auto wrong = read_fork(body, wanted, other_image))
+          return to->respond(failure(*wrong));
+        if (const auto wrong = objection(*call.with, wanted.wanted))
+          return to->respond(failure(*wrong));
+        auto made = call;
+        made.name = wanted.wanted.name;
+        const auto fresh = wanted;
+        if (!other_image)
+          wanted.snapshot = view.snapshot;
+        const auto it = std::make_shared<making>(std::move(made), under_way, std::move(wanted), to);
+        it->falls_back_on(fresh);
+        it->begin();
+      });
   });
 }
 
 void patch(const named_call& call, const std::string& body, const reply& to) {
   find(call, to, [=](const sandbox_view& view, const sandbox_description& is) {
     auto changed = view.is;
-    bool changes_network = false;
-    if (const auto wrong = apply_patch(body, changed, changes_network))
+    redefine_sandbox message;
+    if (const auto wrong = apply_patch(body, changed, message.snapshot))
       return to->respond(failure(*wrong));
     changed.updated_ms = system_clock{}.unix_ms();
-    redefine_sandbox message;
     message.metadata =
       metadata_change{metadata_api, text_of(changed), is.metadata.at(metadata_api)};
     question{*call.with, call.id(), std::move(message), to}
       .within(look_patience, late_answer())
       .starts(false)
-      .or_else([](question_stage, const error& why) { return failure(why); })
+      .or_else(failed)
       .then<sandbox_description>([=](const sandbox_description& now) {
         const auto told = view_of(call.id(), now);
         if (!told || text_of(told->is) != text_of(changed))
@@ -349,37 +406,47 @@ void remove(const named_call& call, const std::string&, const reply& to) {
     out.begin_object().key("sandbox");
     write_sandbox(out, view);
     out.end_object();
+    const auto over = [call, to, text = out.str()] {
+      if (!call.deletes_snapshots)
+        return to->respond({200, text});
+      delete_snapshots_of(call.with, call.id(), to->context(),
+                          [to, text](const result<void>& done) {
+                            to->respond(done ? response{200, text} : failure(done.reason()));
+                          });
+    };
     call.with->system->spawn(
-      [](caf::event_based_actor* self, const directory_actor& directory, const std::string& id,
-         const reply& told, const std::string& text) {
+      [over](caf::event_based_actor* self, const directory_actor& directory, const std::string& id,
+             const reply& told) {
         self->request(directory, caf::infinite, delete_atom::value, id, told->context())
-          .then(
-            [=](caf::ok_atom) {
-              told->respond({200, text});
-            },
-            [=](const caf::error& failed) {
-              const auto why = from_caf(failed);
-              told->respond(why.code == errc::sandbox_not_running ? response{200, text}
-                                                                  : failure(why));
-            });
+          .then([=](caf::ok_atom) { over(); },
+                [=](const caf::error& failed) {
+                  const auto why = from_caf(failed);
+                  why.code == errc::sandbox_not_running ? over() : told->respond(failure(why));
+                });
       },
-      call.with->directory, call.id(), to, out.str());
+      call.with->directory, call.id(), to);
   });
 }
 
-using named_handler = void (*)(const named_call&, const std::string& body, const reply&);
+using named_handler = std::function<void(const named_call&, const std::string& body, const reply&)>;
 
+/// One row below `/v2/sandboxes/:name`.
 route named_route(const shared_services& with, const std::string& prefix, verb method,
-                  named_handler handle, operation document) {
+                  const std::string& rest, named_handler handle, operation document) {
+  const bool has_body = method == verb::patch || method == verb::post;
   route made{method,
-             prefix + "/v2/sandboxes/:name",
+             prefix + "/v2/sandboxes/:name" + rest,
              access::bearer,
-             method == verb::patch ? body_use::buffered : body_use::ignored,
-             method == verb::patch ? small_body_bytes : 0,
+             has_body ? body_use::buffered : body_use::ignored,
+             has_body ? small_body_bytes : 0,
              [with, handle](const matched_request& what) -> admission {
                const auto& query = what.head().query;
-               named_call call{with, form_value(query, "projectId"), percent_decode(what["name"]),
-                               what.field("Host"), form_value(query, "resume") == "true"};
+               named_call call{with,
+                               form_value(query, "projectId"),
+                               percent_decode(what["name"]),
+                               what.field("Host"),
+                               form_value(query, "resume") == "true",
+                               form_value(query, "deleteOrphanSnapshots") == "true"};
                // Words of other routes, of this server's or of the service's, come without it.
                if (!is_sandbox_name(call.name))
                  return refused(unknown_sandbox(call.name));
@@ -447,19 +514,35 @@ void add_sandbox_routes(std::vector<route>& table, const shared_services& with,
     table.back().too_large = &too_large;
   }
   add_list_route(table, with, prefix);
-  table.push_back(
-    named_route(with, prefix, verb::get, get,
-                listed("getVercelSandbox", "A sandbox, with the session that runs or ran last.",
-                       "VercelSandboxAnswer", {},
-                       {project_parameter,
-                        {"resume", "query", "true: what is about to begin is waited for."}})));
-  table.push_back(
-    named_route(with, prefix, verb::patch, patch,
-                listed("updateVercelSandbox", "Changes what the body names.",
-                       "VercelSandboxWithRoutes", "VercelUpdateRequest", {project_parameter})));
-  table.push_back(named_route(with, prefix, verb::del, remove,
-                              listed("deleteVercelSandbox", "Deletes it, with all it has.",
-                                     "VercelSandboxAlone", {}, {project_parameter})));
+  auto got = listed("getVercelSandbox", "A sandbox, with the session that runs or ran last.",
+                    "VercelSandboxAnswer", {},
+                    {project_parameter,
+                     {"resume", "query",
+                      "true: if no session runs, one begins with the sandbox's current snapshot. A "
+                      "session that begins or ends is waited for."}});
+  got.answers.push_back({"410", "There is no snapshot that a session could begin with.",
+                         "application/json", "VercelError"});
+  table.push_back(named_route(with, prefix, verb::get, "", get, std::move(got)));
+  auto patched = listed("updateVercelSandbox", "Changes what the body names.",
+                        "VercelSandboxWithRoutes", "VercelUpdateRequest", {project_parameter});
+  patched.answers.push_back(
+    {"410", "There is no such snapshot.", "application/json", "VercelError"});
+  table.push_back(named_route(with, prefix, verb::patch, "", patch, std::move(patched)));
+  table.push_back(named_route(
+    with, prefix, verb::del, "", remove,
+    listed("deleteVercelSandbox", "Deletes it. Its snapshots stay.", "VercelSandboxAlone", {},
+           {project_parameter,
+            {"deleteOrphanSnapshots", "query",
+             "true: its snapshots go as well, but for those that another sandbox begins with."}})));
+  table.push_back(named_route(
+    with, prefix, verb::post, "/fork",
+    [under_way](const named_call& call, const std::string& body, const reply& to) {
+      fork(call, under_way, body, to);
+    },
+    listed("forkVercelSandbox",
+           "Makes a sandbox like this one, which begins with its current snapshot, or with its "
+           "image if there is none. What the body names takes the place of what this one has.",
+           "VercelSandboxAnswer", "VercelForkRequest", {project_parameter})));
 }
 
 } // namespace insula::http::vercel

@@ -1,4 +1,5 @@
 #include "base/clock.hpp"
+#include "http/sandboxes/ask_directory.hpp"
 #include "http/text/percent.hpp"
 #include "http/vercel/access.hpp"
 #include "http/vercel/listing.hpp"
@@ -16,7 +17,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr auto stop_patience = std::chrono::milliseconds{limits::destroy_patience} + 10s;
+/// What is dirty is written first, which takes as long as the disk does.
+constexpr auto stop_patience = 280s;
 constexpr std::int64_t least_extension_ms = 1000;
 
 response session_answer(const sandbox_view& view) {
@@ -45,6 +47,33 @@ void get(const session_call& call, const std::string&, const reply& to) {
   });
 }
 
+/// With the snapshot that the session has left, if there is one.
+void answer_stopped(const session_call& call, const run_report& report, const reply& to) {
+  const auto session = view_of(call.sandbox(), report.sandbox, report.run);
+  const auto sandbox = view_of(call.sandbox(), report.sandbox);
+  if (!session || !sandbox)
+    return to->respond(unknown_session());
+  const auto answer = [=](const snapshot_description* left) {
+    json::ascii_writer out;
+    out.begin_object().key("session");
+    write_session(out, *session);
+    out.key("sandbox");
+    write_sandbox(out, *sandbox);
+    if (left != nullptr) {
+      out.key("snapshot");
+      write_snapshot(out, *left);
+    }
+    out.end_object();
+    to->respond({200, out.str()});
+  };
+  if (report.run.snapshot.empty())
+    return answer(nullptr);
+  ask_directory<snapshot_description>(
+    *call.with, find_snapshot{report.run.snapshot, to->context()},
+    [answer](const snapshot_description& is) { answer(&is); },
+    [answer](const error&) { answer(nullptr); });
+}
+
 void stop(const session_call& call, const std::string&, const reply& to) {
   question{*call.with, call.sandbox(), stop_run{call.session.run}, to}
     .within(stop_patience, late_answer())
@@ -52,19 +81,7 @@ void stop(const session_call& call, const std::string&, const reply& to) {
     .or_else([](question_stage, const error& why) {
       return why.code == errc::not_found ? unknown_session() : failure(why);
     })
-    .then<run_report>([=](const run_report& report) {
-      const auto session = view_of(call.sandbox(), report.sandbox, report.run);
-      const auto sandbox = view_of(call.sandbox(), report.sandbox);
-      if (!session || !sandbox)
-        return to->respond(unknown_session());
-      json::ascii_writer out;
-      out.begin_object().key("session");
-      write_session(out, *session);
-      out.key("sandbox");
-      write_sandbox(out, *sandbox);
-      out.end_object();
-      to->respond({200, out.str()});
-    });
+    .then<run_report>([=](const run_report& report) { answer_stopped(call, report, to); });
 }
 
 void extend(const session_call& call, const std::string& body, const reply& to) {
@@ -211,7 +228,9 @@ void add_session_routes(std::vector<route>& table, const shared_services& with,
                   listed("getVercelSession", "A session.", "VercelSessionWithRoutes")));
   table.push_back(
     session_route(with, prefix, verb::post, "/stop", stop,
-                  listed("stopVercelSession", "Stops it, and waits until nothing of it runs.",
+                  listed("stopVercelSession",
+                         "Stops it, and waits until nothing of it runs. The files of a persistent "
+                         "sandbox are kept in a snapshot, with which its next session begins.",
                          "VercelStopped", "VercelNothing")));
   table.push_back(session_route(with, prefix, verb::post, "/extend-timeout", extend,
                                 listed_of_run("extendVercelSession", "Gives the session more time.",

@@ -107,6 +107,11 @@ tar -xf /tmp/insula-source --no-same-owner 2>"$said" || {
 
 } // namespace
 
+run_limits limits_of(const settings& is) {
+  return {static_cast<std::uint64_t>(is.vcpus * memory_of_vcpu_mb) << 20, is.vcpus * 100,
+          policy_of(is.network)};
+}
+
 define_sandbox definition_of(const create_request& wanted) {
   const auto& is = wanted.wanted;
   define_sandbox message;
@@ -115,10 +120,13 @@ define_sandbox definition_of(const create_request& wanted) {
                                     std::pair{"SHELL", std::string_view{"/bin/bash"}},
                                     std::pair{"LANG", std::string_view{"C.UTF-8"}}})
     message.env.try_emplace(name, value); // Over the image's; what the client says wins.
-  message.image = image_name(is);
+  message.snapshot = wanted.snapshot;
+  if (wanted.snapshot.empty()) // Else the image is that one's.
+    message.image = image_name(is);
   message.network = has_source(wanted) ? egress_policy::allow_all() : policy_of(is.network);
-  message.memory_bytes = static_cast<std::uint64_t>(is.vcpus * memory_of_vcpu_mb) << 20;
-  message.cpu_percent = is.vcpus * 100;
+  const auto limits = limits_of(is);
+  message.memory_bytes = limits.memory_bytes;
+  message.cpu_percent = limits.cpu_percent;
   sandbox_profile profile;
   profile.user = user;
   profile.login = user_name;

@@ -13,6 +13,9 @@ namespace insula::http::vercel {
 /// Without the settings, which are metadata.
 define_sandbox definition_of(const create_request& wanted);
 
+/// What a session may use and reach.
+run_limits limits_of(const settings& is);
+
 /// A command, and what is told if it fails: its last words follow.
 struct set_up_step {
   exec_request command;

@@ -215,12 +215,23 @@ std::optional<refusal> read_source(const json::value& in, create_request& into) 
              ? std::nullopt
              : std::optional{bad_request("source.url must be an http or https URL")};
   }
-  if (type == "snapshot")
-    return refusal{404, "not_found", "The snapshot of the source was not found."};
+  if (type == "snapshot") {
+    std::string id;
+    if (auto wrong = read_text(*source, "snapshotId", id))
+      return wrong;
+    if (id.empty())
+      return bad_request("source.snapshotId is required");
+    into.snapshot = snapshot_of(id);
+    return into.snapshot.empty() ? std::optional{gone_snapshot(id)} : std::nullopt;
+  }
   return bad_request("source.type must be git, tarball or snapshot");
 }
 
 } // namespace
+
+refusal gone_snapshot(const std::string& id) {
+  return {410, "snapshot_not_found", "Snapshot '" + id.substr(0, 64) + "' not found."};
+}
 
 std::pair<std::string, std::string> project_and_name(std::string_view body) {
   json::document document;
@@ -260,17 +271,91 @@ std::optional<refusal> read_create(std::string_view body, create_request& into) 
   return read_source(document, into);
 }
 
-std::optional<refusal> apply_patch(std::string_view body, settings& to, bool& changes_network) {
+std::optional<refusal> read_fork(std::string_view body, create_request& into, bool& other_image) {
+  json::document document;
+  if (auto wrong = read_object(body.empty() ? "{}" : body, document))
+    return wrong;
+  auto& wanted = into.wanted;
+  bool changes_network = false;
+  std::string image;
+  wanted.name.clear();
+  for (auto wrong : {read_text(document, "name", wanted.name), read_text(document, "image", image),
+                     read_environment(document, into.env)})
+    if (wrong)
+      return wrong;
+  if (find(document, "name") == nullptr)
+    wanted.name = generate_name();
+  if (!is_sandbox_name(wanted.name))
+    return bad_request(
+      "name must have 1 to 128 characters of a-z, A-Z, 0-9, _ and -, and not be sessions, "
+      "snapshots or drives");
+  if (image.size() > 512)
+    return bad_request("image is too long");
+  other_image = !image.empty();
+  if (other_image) {
+    wanted.image = std::move(image);
+    wanted.runtime.clear();
+  }
+  return read_common(document, wanted, changes_network, false);
+}
+
+std::optional<refusal> apply_patch(std::string_view body, settings& to, std::string& snapshot) {
   json::document document;
   if (auto wrong = read_object(body, document))
     return wrong;
-  if (given(document, "currentSnapshotId") != nullptr)
-    return refusal{404, "not_found", "The snapshot was not found."};
   auto changed = to;
+  bool changes_network = false;
+  std::string id, wanted;
+  if (auto wrong = read_text(document, "currentSnapshotId", id))
+    return wrong;
+  if (!id.empty() && (wanted = snapshot_of(id)).empty())
+    return gone_snapshot(id);
   if (auto wrong = read_common(document, changed, changes_network, true))
     return wrong;
   to = std::move(changed);
+  snapshot = std::move(wanted);
   return std::nullopt;
+}
+
+std::optional<refusal> read_snapshot_request(std::string_view body, snapshot_request& into) {
+  json::document document;
+  if (auto wrong = read_object(body.empty() ? "{}" : body, document))
+    return wrong;
+  if (const auto* value = given(document, "expiration")) {
+    into.keep_ms = whole_number(*value);
+    if (!into.keep_ms)
+      return bad_request("expiration must be a number of milliseconds");
+    if (auto wrong = check_expiration(*into.keep_ms, "expiration"))
+      return wrong;
+  }
+  const auto* own = given(document, "__insula");
+  if (own == nullptr)
+    return std::nullopt;
+  if (!own->IsObject())
+    return bad_request("__insula must be an object");
+  return read_flag(*own, "keepRunning", into.keeps_running);
+}
+
+snapshot_retention retention_of(const settings& of) {
+  const auto usual = of.snapshot_expiration_ms.value_or(default_snapshot_ms);
+  snapshot_retention is;
+  is.keeps = of.persistent;
+  is.keep_ms = usual;
+  if (!of.keep_last)
+    return is;
+  is.keep_ms = of.keep_last->expiration_ms.value_or(usual);
+  // Without an expiry those that are not deleted stay as they are.
+  if (!of.keep_last->delete_evicted && usual == 0)
+    return is;
+  is.keep_last = static_cast<std::uint32_t>(of.keep_last->count);
+  is.evicted_keep_ms = of.keep_last->delete_evicted ? 0 : usual;
+  return is;
+}
+
+snapshot_retention retention_in(const api_metadata& all) {
+  const auto at = all.find(metadata_api);
+  const auto is = at == all.end() ? std::nullopt : read_settings(at->second);
+  return is && !is->unfinished ? retention_of(*is) : snapshot_retention{};
 }
 
 std::optional<grouped_sandbox> group_of(const api_metadata& all) {

@@ -23,6 +23,7 @@ inline constexpr std::int64_t most_timeout_ms = 24LL * 60 * 60 * 1000;
 inline constexpr unsigned most_vcpus = 32;
 inline constexpr std::int64_t memory_of_vcpu_mb = 2048;
 inline constexpr const char* default_region = "iad1";
+inline constexpr std::int64_t default_snapshot_ms = 30LL * 24 * 60 * 60 * 1000;
 
 struct retention {
   int count = 1;
@@ -60,16 +61,32 @@ struct create_request {
   std::map<std::string, std::string> env = {};
   std::optional<git_source> git = {};
   std::optional<tarball_source> tarball = {};
+  std::string snapshot = {}; ///< As the node knows it. Empty: it begins with none.
 };
+
+/// There is no such snapshot, or none any more.
+refusal gone_snapshot(const std::string& id);
 
 /// Of a request to make one. None: it is well formed. A name is made if there is none.
 std::optional<refusal> read_create(std::string_view body, create_request& into);
 
+/// Of a request to fork a sandbox, whose settings and environment `into` has. None: it is well
+/// formed. `other_image`: it names an image.
+std::optional<refusal> read_fork(std::string_view body, create_request& into, bool& other_image);
+
 /// The project and the name in a body that may be malformed; the name may be empty.
 std::pair<std::string, std::string> project_and_name(std::string_view body);
 
-/// All or nothing of it. `changes_network`: the policy is another one from now on.
-std::optional<refusal> apply_patch(std::string_view body, settings& to, bool& changes_network);
+/// All or nothing of it. `snapshot`: what the next session is to begin with, as the node knows it;
+/// empty: with what it would begin with.
+std::optional<refusal> apply_patch(std::string_view body, settings& to, std::string& snapshot);
+
+/// Of a body that asks for a snapshot.
+struct snapshot_request {
+  std::optional<std::int64_t> keep_ms = {}; ///< None: as the sandbox has it. 0: for good.
+  bool keeps_running = false;
+};
+std::optional<refusal> read_snapshot_request(std::string_view body, snapshot_request& into);
 
 /// As metadata, and back. None: a later version has written it.
 std::string text_of(const settings& what);
@@ -83,6 +100,10 @@ std::optional<grouped_sandbox> group_of(const api_metadata& all);
 
 /// What people read of a sandbox with these texts. None: it is not this API's.
 std::optional<sandbox_caption> caption_of(const api_metadata& all);
+
+/// What becomes of the disks of its sessions.
+snapshot_retention retention_of(const settings& of);
+snapshot_retention retention_in(const api_metadata& all);
 
 /// What the image is called elsewhere in this node.
 std::string image_name(const settings& of);

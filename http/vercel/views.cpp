@@ -9,7 +9,8 @@ std::optional<sandbox_view> view_of(const std::string& id, const sandbox_descrip
   auto known = settings_of(is);
   if (!known || !is.exists || (!run && !is.run))
     return std::nullopt;
-  return sandbox_view{id, std::move(*known), is.created_ms, run ? *run : *is.run, is.totals};
+  return sandbox_view{id,        std::move(*known), is.created_ms, run ? *run : *is.run,
+                      is.totals, is.snapshot};
 }
 
 std::vector<route_view> routes_of(const services& with, const sandbox_view& of,

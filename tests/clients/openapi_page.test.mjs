@@ -13,13 +13,30 @@ assert.ok(url && key, 'INSULA_URL or INSULA_API_KEY is not set; tests/clients/ru
 const limit = { timeout: 90_000 };
 const headers = { Authorization: `Bearer ${key}` };
 
+/// Where there is much, Swagger UI shows what is near the window alone. Goes down the page until `done` is true; false: it never was.
+async function goDown(page, done) {
+  await page.evaluate(() => window.scrollTo(0, 0));
+  for (;;) {
+    await page.evaluate(() => new Promise((resume) => { requestAnimationFrame(() => requestAnimationFrame(resume)); }));
+    if (await done()) return true;
+    const moved = await page.evaluate(() => {
+      const before = window.scrollY;
+      window.scrollBy(0, window.innerHeight / 2);
+      return window.scrollY > before;
+    });
+    if (!moved) return false;
+  }
+}
+
 /// What Swagger UI shows of one operation.
 class Operation {
   constructor(page, id) {
+    this.page = page;
     this.block = page.locator(`.opblock[id$="-${id}"]`); // Its group is before that.
   }
 
   async open() {
+    if (!(await this.block.count())) await goDown(this.page, async () => (await this.block.count()) > 0);
     await this.block.locator('.opblock-summary-control').click();
     await this.block.locator('.execute').waitFor();
   }
@@ -149,7 +166,11 @@ describe('the page of the API', () => {
   });
 
   test('operations stand in groups, those of OpenSandbox too', limit, async () => {
-    const groups = await page.locator('.opblock-tag').evaluateAll((all) => all.map((each) => each.dataset.tag));
+    const groups = [];
+    await goDown(page, async () => {
+      groups.push(...await page.locator('.opblock-tag').evaluateAll((all) => all.map((each) => each.dataset.tag)));
+      return false;
+    });
     for (const each of ['Sandboxes', 'Files', 'OpenSandbox: lifecycle', 'OpenSandbox: commands']) assert.ok(groups.includes(each), each);
     assert.ok(!groups.includes('default'));
   });
@@ -158,8 +179,12 @@ describe('the page of the API', () => {
     const document = await (await fetch(`${url}/v1/openapi.json`, { headers })).json();
     const ids = Object.values(document.paths).flatMap((path) => Object.values(path).map((row) => row.operationId));
     assert.ok(ids.length >= 8);
-    const shown = await page.locator('.opblock').evaluateAll((blocks) => blocks.map((block) => block.id));
-    assert.deepEqual(shown.map((id) => id.slice(id.lastIndexOf('-') + 1)).sort(), ids.sort());
+    const shown = new Set();
+    await goDown(page, async () => {
+      for (const id of await page.locator('.opblock').evaluateAll((blocks) => blocks.map((block) => block.id))) shown.add(id);
+      return false;
+    });
+    assert.deepEqual([...shown].map((id) => id.slice(id.lastIndexOf('-') + 1)).sort(), ids.sort());
   });
 
   test('the key does not stay in the address', limit, () => {

@@ -527,7 +527,7 @@ describe('the SDK', () => {
   });
 
   test('V094 V096 V097 V098 V018 to V023 V119 V120 stopped, with what it has used', limit, async () => {
-    const one = await Sandbox.create({ ...scope, timeout: 60_000 });
+    const one = await Sandbox.create({ ...scope, timeout: 60_000, persistent: false });
     await one.runCommand('sh', ['-c', 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done']);
     const [first, second] = await Promise.all([one.stop(), one.stop()]);
     assert.equal(first.status, 'stopped');

@@ -134,8 +134,19 @@ class Asynchronous(Refusals, unittest.IsolatedAsyncioTestCase):
         self.assertEqual(one.current_session_id, two.current_session_id)
         await two.destroy()
 
-    async def test_a_stopped_sandbox_is_there_and_is_not_run_again(self):
+    async def test_a_stopped_sandbox_goes_on_with_its_files(self):
         one = await sandbox.create_sandbox(execution_time_limit=60)
+        await one.run_process("sh", ["-c", "echo kept > file"])
+        first = one.current_session_id
+        await one.stop()
+        found = await sandbox.get_sandbox(name=one.name)
+        self.assertEqual(found.status, sandbox.SandboxStatus.STOPPED)
+        self.assertEqual((await found.run_process("cat", ["file"], capture_output=True)).stdout, "kept\n")
+        self.assertNotEqual(found.current_session_id, first)
+        await found.destroy()
+
+    async def test_a_stopped_sandbox_without_a_snapshot_is_there_and_is_not_run_again(self):
+        one = await sandbox.create_sandbox(execution_time_limit=60, persistent=False)
         await one.stop()
         self.assertEqual(one.current_session.status, sandbox.SandboxStatus.STOPPED)
         await one.stop()
@@ -145,8 +156,8 @@ class Asynchronous(Refusals, unittest.IsolatedAsyncioTestCase):
             await found.run_process("true")
         await one.destroy()
 
-    async def test_get_or_create_replaces_a_stopped_sandbox(self):
-        one = await sandbox.create_sandbox(name="python-again", execution_time_limit=60)
+    async def test_get_or_create_replaces_a_stopped_sandbox_without_a_snapshot(self):
+        one = await sandbox.create_sandbox(name="python-again", execution_time_limit=60, persistent=False)
         await one.stop()
         two, made = await sandbox.get_or_create_sandbox(name="python-again", execution_time_limit=60)
         self.assertTrue(made)

@@ -77,17 +77,38 @@ void check_create(std::string_view text) {
 void check_patch(std::string_view text) {
   settings is{.project = "p", .name = "n"};
   const auto before = text_of(is);
-  bool changes_network = false;
-  if (const auto wrong = apply_patch(text, is, changes_network)) {
+  std::string snapshot;
+  if (const auto wrong = apply_patch(text, is, snapshot)) {
     check_refusal(*wrong);
-    must(text_of(is) == before, "all or nothing of it");
+    must(text_of(is) == before && snapshot.empty(), "all or nothing of it");
     return;
   }
   must(is.project == "p" && is.name == "n", "a patch gives no other name");
   check_settings(is);
 }
 
+void check_fork(std::string_view text) {
+  create_request request;
+  request.wanted = {.project = "p", .name = "source"};
+  bool other_image = false;
+  if (const auto wrong = read_fork(text, request, other_image))
+    return check_refusal(*wrong);
+  must(request.wanted.project == "p" && is_sandbox_name(request.wanted.name), "a fork has a name");
+  must(other_image == !request.wanted.image.empty(), "it is told of another image");
+  check_settings(request.wanted);
+}
+
+void check_snapshot_request(std::string_view text) {
+  snapshot_request request;
+  if (const auto wrong = read_snapshot_request(text, request))
+    return check_refusal(*wrong);
+  must(!request.keep_ms || *request.keep_ms == 0 || *request.keep_ms >= 86'400'000,
+       "a snapshot is kept for a day, or for good");
+}
+
 void check_ids(std::string_view text) {
+  if (const auto snapshot = snapshot_of(text); !snapshot.empty())
+    must(id_of_snapshot(snapshot) == text, "an id is read back");
   if (const auto id = session_id::parse(text)) {
     const auto again = session_id::parse(id->text());
     must(again && again->sandbox == id->sandbox && again->run == id->run, "an id is read back");
@@ -147,7 +168,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const auto text = from.rest();
   switch (what) {
     case 0: check_create(text); break;
-    case 1: check_patch(text); break;
+    case 1:
+      check_patch(text);
+      check_fork(text);
+      check_snapshot_request(text);
+      break;
     case 2: check_ids(text); break;
     case 3: check_kept(text); break;
     default: check_log(text, piece); break;

@@ -27,7 +27,8 @@ std::optional<refusal> refused_create(const std::string& members) {
 
 settings made_of(const std::string& members) {
   create_request into;
-  const auto wrong = read_create(R"({"projectId":"p","name":"n",)" + members + "}", into);
+  const auto wrong = read_create(
+    R"({"projectId":"p","name":"n")" + (members.empty() ? "" : "," + members) + "}", into);
   if (wrong)
     FAIL(wrong->message);
   return into.wanted;
@@ -152,17 +153,133 @@ TEST_CASE("Vercel: what is asked for is read, and what is wrong is named", "[htt
 TEST_CASE("Vercel: a change is made whole or not at all", "[http][vercel]") {
   auto is = made_of(R"("tags":{"a":"b"},"keepLastSnapshots":{"count":2})");
   const auto before = text_of(is);
-  bool network = false;
-  CHECK(apply_patch(R"({"tags":{"c":"d"},"ports":[1]})", is, network));
+  std::string snapshot;
+  const std::string id(26, 'a');
+  CHECK(apply_patch(R"({"tags":{"c":"d"},"ports":[1]})", is, snapshot));
   CHECK(text_of(is) == before);
-  CHECK(apply_patch(R"({"currentSnapshotId":"snap_x"})", is, network)->status == 404);
-  REQUIRE_FALSE(apply_patch(R"({"tags":{},"keepLastSnapshots":null,"timeout":5000})", is, network));
+  const auto gone = apply_patch(R"({"currentSnapshotId":"snap_x","timeout":5000})", is, snapshot);
+  CHECK(gone->status == 410);
+  CHECK(gone->code == "snapshot_not_found");
+  CHECK(apply_patch(R"({"currentSnapshotId":"snap_)" + id + R"(","ports":[1]})", is, snapshot));
+  CHECK(snapshot.empty());
+  CHECK(text_of(is) == before);
+  REQUIRE_FALSE(apply_patch(R"({"currentSnapshotId":"snap_)" + id + R"("})", is, snapshot));
+  CHECK(snapshot == id);
+  REQUIRE_FALSE(
+    apply_patch(R"({"tags":{},"keepLastSnapshots":null,"timeout":5000})", is, snapshot));
+  CHECK(snapshot.empty());
   CHECK(is.tags.empty());
   CHECK_FALSE(is.keep_last);
   CHECK(is.timeout_ms == 5000);
-  CHECK_FALSE(network);
-  REQUIRE_FALSE(apply_patch(R"({"networkPolicy":{"mode":"deny-all"}})", is, network));
-  CHECK(network);
+  REQUIRE_FALSE(apply_patch(R"({"networkPolicy":{"mode":"deny-all"}})", is, snapshot));
+  CHECK(is.network.mode == network_wish::kind::deny_all);
+}
+
+TEST_CASE("Vercel: a fork has what its source has, but for what its request names",
+          "[http][vercel]") {
+  create_request forked;
+  forked.wanted =
+    made_of(R"("tags":{"a":"b"},"ports":[3000],"resources":{"vcpus":4},"runtime":"node22")");
+  forked.env = {{"A", "1"}, {"B", "2"}};
+  const auto source = forked;
+  bool other_image = true;
+  REQUIRE_FALSE(read_fork("", forked, other_image));
+  CHECK_FALSE(other_image);
+  CHECK(forked.wanted.name != source.wanted.name);
+  CHECK(is_sandbox_name(forked.wanted.name));
+  CHECK(forked.wanted.vcpus == 4);
+  CHECK(forked.wanted.runtime == "node22");
+  CHECK(forked.env == source.env);
+
+  forked = source;
+  REQUIRE_FALSE(
+    read_fork(R"({"name":"n","tags":{"c":"d"},"env":{"C":"3"},"ports":[]})", forked, other_image));
+  CHECK(forked.wanted.name == "n");
+  CHECK(forked.wanted.tags == std::map<std::string, std::string>{{"c", "d"}});
+  CHECK(forked.env == std::map<std::string, std::string>{{"C", "3"}});
+  CHECK(forked.wanted.ports.empty());
+
+  forked = source;
+  REQUIRE_FALSE(read_fork(R"({"image":"other"})", forked, other_image));
+  CHECK(other_image);
+  CHECK(forked.wanted.runtime.empty());
+  CHECK(read_fork(R"({"name":"snapshots"})", forked, other_image)->status == 400);
+  CHECK(read_fork(R"({"ports":[1]})", forked, other_image)->status == 400);
+}
+
+TEST_CASE("Vercel: how long snapshots are kept, and how many", "[http][vercel]") {
+  constexpr std::int64_t day = 86'400'000;
+  const auto of = [](const std::string& members) { return retention_of(made_of(members)); };
+  auto is = of("");
+  CHECK(is.keeps);
+  CHECK(is.keep_ms == 30 * day);
+  CHECK(is.keep_last == 0);
+  CHECK_FALSE(of(R"("persistent":false)").keeps);
+  CHECK(of(R"("snapshotExpiration":0)").keep_ms == 0);
+  is = of(R"("snapshotExpiration":86400000,"keepLastSnapshots":{"count":3})");
+  CHECK(is.keep_ms == day);
+  CHECK(is.keep_last == 3);
+  CHECK(is.evicted_keep_ms == 0);
+  is = of(R"("keepLastSnapshots":{"count":3,"expiration":0,"deleteEvicted":false})");
+  CHECK(is.keep_ms == 0);
+  CHECK(is.evicted_keep_ms == 30 * day);
+  is = of(R"("snapshotExpiration":0,"keepLastSnapshots":{"count":3,"deleteEvicted":false})");
+  CHECK(is.keep_last == 0);
+
+  INFO("what is being made leaves nothing");
+  auto unfinished = made_of("");
+  unfinished.unfinished = true;
+  CHECK_FALSE(retention_in(api_metadata{{metadata_api, text_of(unfinished)}}).keeps);
+  CHECK_FALSE(retention_in(api_metadata{}).keeps);
+}
+
+TEST_CASE("Vercel: a body that asks for a snapshot", "[http][vercel]") {
+  snapshot_request is;
+  REQUIRE_FALSE(read_snapshot_request("", is));
+  CHECK_FALSE(is.keep_ms);
+  CHECK_FALSE(is.keeps_running);
+  REQUIRE_FALSE(
+    read_snapshot_request(R"({"expiration":86400000,"__insula":{"keepRunning":true}})", is));
+  CHECK(is.keep_ms == 86'400'000);
+  CHECK(is.keeps_running);
+  for (const auto* wrong :
+       {R"({"expiration":1})", R"({"expiration":"x"})", R"({"expiration":86399999})",
+        R"({"__insula":1})", R"({"__insula":{"keepRunning":1}})", "[]"})
+    CHECK(read_snapshot_request(wrong, is)->status == 400);
+}
+
+TEST_CASE("Vercel: the ids of snapshots", "[http][vercel]") {
+  const std::string id(26, 'b');
+  CHECK(id_of_snapshot(id) == "snap_" + id);
+  CHECK(snapshot_of("snap_" + id) == id);
+  for (const auto& wrong :
+       std::vector<std::string>{"snap_" + id + "b", "snap_x", "sbx_" + id, id, "snap_"})
+    CHECK(snapshot_of(wrong).empty());
+}
+
+TEST_CASE("Vercel: a snapshot as clients read it", "[http][vercel]") {
+  const std::string id(26, 'c'), origin(26, 'd');
+  snapshot_description is{id, origin};
+  is.run = 3;
+  is.created_ms = 10;
+  is.last_used_ms = 20;
+  const auto told = [&] {
+    json::ascii_writer out;
+    write_snapshot(out, is);
+    return out.str();
+  };
+  CHECK(told() == R"({"id":"snap_)" + id + R"(","sourceSessionId":"sbx_)" + origin +
+                    R"(3","region":"iad1","regions":["iad1"],"status":"created","sizeBytes":1,)"
+                    R"("createdAt":10,"updatedAt":20,"lastUsedAt":20,"creationMethod":"manual"})");
+  is.keep_ms = 5;
+  is.parent = id;
+  is.automatic = true;
+  is.bytes = 7;
+  CHECK(told().find(R"("expiresAt":25)") != std::string::npos);
+  CHECK(told().find(R"("parentId":"snap_)" + id) != std::string::npos);
+  CHECK(told().find(R"("creationMethod":"automatic")") != std::string::npos);
+  is.state = snapshot_state::deleted;
+  CHECK(told().find("expiresAt") == std::string::npos);
 }
 
 TEST_CASE("Vercel: policies become the node's, and are told in the form of answers",

@@ -338,7 +338,7 @@ public:
   }
   void ask_snapshot(hold_snapshot what, const reply<snapshot_description>& to) override {
     const auto found = snapshots.find(what.id);
-    if (found == snapshots.end())
+    if (found == snapshots.end() || found->second.state == snapshot_state::deleted)
       return to.fail({errc::not_found, "Snapshot " + what.id + " not found."});
     ++found->second.sandboxes;
     to.deliver(found->second);

@@ -428,3 +428,241 @@ TEST_CASE("there is no run of what is not there", "[parts][runs]") {
   CHECK(begun.code() == errc::not_found);
   CHECK(found.code() == errc::not_found);
 }
+
+// ---- From run to run
+
+namespace {
+
+/// Whose runs leave their disks.
+class box_with_disks final {
+public:
+  box_with_disks() {
+    box.fake_world::options->run_disks = [this](const api_metadata&) { return kept; };
+  }
+  owed<run_report> resume() {
+    owed<run_report> told;
+    begin_run wanted{60'000};
+    wanted.resumes = true;
+    box.parts.runs_.begin(wanted, told);
+    box.run();
+    return told;
+  }
+  owed<run_report> snapshot(std::uint64_t number, std::optional<std::int64_t> keep_ms = {}) {
+    owed<run_report> told;
+    stop_run wanted{number};
+    wanted.snapshots = true;
+    wanted.keep_ms = keep_ms;
+    box.parts.runs_.stop(wanted, told);
+    box.run();
+    return told;
+  }
+  owed<sandbox_description> aim_at(const std::string& snapshot) {
+    owed<sandbox_description> told;
+    redefine_sandbox wanted;
+    wanted.snapshot = snapshot;
+    box.parts.description_.redefine(wanted, told);
+    box.run();
+    return told;
+  }
+  std::string value(const char* key) { return box.cluster.value(key); }
+  snapshot_description& made(const std::string& id) { return box.snapshots.at(id); }
+
+  snapshot_retention kept{true, 1'000, 2, 0};
+  box_with_runs it;
+  whole_sandbox& box = it.box;
+};
+
+} // namespace
+
+TEST_CASE("a run leaves its disk to the next one", "[parts][runs][snapshots]") {
+  box_with_disks with;
+  auto& box = with.box;
+  const auto first = with.it.begin().got().run;
+  CHECK(first.began_with.empty());
+  const auto stopped = with.it.stop(first.number).got();
+  CHECK(stopped.run.state == run_state::stopped);
+  const auto left = stopped.run.snapshot;
+  REQUIRE(box.snapshots.contains(left));
+  CHECK(stopped.sandbox.snapshot == left);
+  CHECK(with.value("disk_from") == left);
+  CHECK(with.made(left).automatic);
+  CHECK(with.made(left).run == first.number);
+  CHECK(with.made(left).keep_ms == 1'000);
+  CHECK(with.made(left).parent.empty());
+  CHECK(box.released.empty());
+  INFO("asked again it is the same");
+  CHECK(with.it.stop(first.number).got().run.snapshot == left);
+  CHECK(box.snapshots.size() == 1);
+
+  const auto second = with.resume().got();
+  CHECK(second.begun);
+  CHECK(second.run.began_with == left);
+  CHECK(box.engine.creations.back().spec.disk_from == left);
+  const auto next = with.it.stop(second.run.number).got().run.snapshot;
+  CHECK(next != left);
+  CHECK(with.made(next).parent == left);
+  CHECK(with.value("disk_from") == next);
+  CHECK(box.released == std::vector<std::string>{left});
+}
+
+TEST_CASE("without a snapshot there is no next run", "[parts][runs][snapshots]") {
+  box_with_disks with;
+  with.kept.keeps = false;
+  const auto first = with.it.begin().got().run.number;
+  CHECK(with.it.stop(first).got().run.snapshot.empty());
+  CHECK(with.box.snapshots.empty());
+  CHECK(with.resume().code() == errc::snapshot_gone);
+  CHECK(with.box.engine.creations.size() == 1);
+
+  INFO("a client may ask for one all the same");
+  with.box.cluster.kept.erase("run/0000000000000001");
+  const auto second = with.it.begin().got().run.number;
+  const auto asked = with.snapshot(second, 0).got();
+  CHECK(asked.run.state == run_state::stopped);
+  CHECK_FALSE(with.made(asked.run.snapshot).automatic);
+  CHECK(with.made(asked.run.snapshot).keep_ms == 0);
+  CHECK(with.snapshot(second).code() == errc::run_over);
+  CHECK(with.resume().got().run.began_with == asked.run.snapshot);
+
+  INFO("one that was deleted is none");
+  const auto third = with.it.find().runs.front().number;
+  CHECK(with.it.stop(third).got().run.state == run_state::stopped);
+  with.made(asked.run.snapshot).state = snapshot_state::deleted;
+  CHECK(with.resume().code() == errc::snapshot_gone);
+  CHECK(with.it.find().runs.front().number == third);
+}
+
+TEST_CASE("while a run ends it says why nothing is served", "[parts][runs][snapshots]") {
+  box_with_disks with;
+  const auto number = with.it.begin().got().run.number;
+  auto& place = with.box.newest();
+  place.hold_snapshot = true;
+  const bool asked = GENERATE(false, true);
+  auto told = asked ? with.snapshot(number) : with.it.stop(number);
+  CHECK(told.open());
+  CHECK(with.it.find().runs.front().state ==
+        (asked ? run_state::snapshotting : run_state::stopping));
+  const auto why = asked ? errc::run_snapshotting : errc::run_stopping;
+  CHECK(with.it.use(number).code() == why);
+  CHECK(with.snapshot(number).code() == why);
+  auto next = with.resume();
+  CHECK(next.open());
+  place.hold_snapshot = false;
+  place.finish_snapshots();
+  with.box.run();
+  const auto left = told.got().run.snapshot;
+  CHECK(next.got().begun);
+  CHECK(next.got().run.began_with == left);
+}
+
+TEST_CASE("a run whose disk cannot be kept has failed, and the snapshot before stays",
+          "[parts][runs][snapshots]") {
+  box_with_disks with;
+  const auto left = with.it.stop(with.it.begin().got().run.number).got().run.snapshot;
+  const auto second = with.resume().got().run.number;
+  with.box.newest().snapshot_error = error{errc::io_failed, "the disk is full"};
+  const auto failed = with.it.stop(second).got();
+  CHECK(failed.run.state == run_state::failed);
+  CHECK(failed.run.snapshot.empty());
+  CHECK(failed.sandbox.snapshot == left);
+  CHECK(with.box.now() == phase::asleep);
+  CHECK(with.resume().got().run.began_with == left);
+}
+
+TEST_CASE("the next run begins with the snapshot that a client names", "[parts][runs][snapshots]") {
+  box_with_disks with;
+  const auto old = with.it.stop(with.it.begin().got().run.number).got().run.snapshot;
+  const auto second = with.resume().got().run.number;
+  const auto newer = with.it.stop(second).got().run.snapshot;
+  CHECK(with.aim_at("no such").code() == errc::snapshot_gone);
+  CHECK(with.value("disk_from") == newer);
+  CHECK(with.aim_at(old).got().snapshot == old);
+  CHECK(with.value("disk_from") == old);
+  const auto third = with.resume().got().run;
+  CHECK(third.began_with == old);
+
+  INFO("of one that runs, what it leaves counts, and comes from what it has begun with");
+  CHECK(with.aim_at(newer).got().snapshot == newer);
+  const auto last = with.it.stop(third.number).got().run.snapshot;
+  CHECK(with.made(last).parent == old);
+  CHECK(with.value("disk_from") == last);
+
+  INFO("a snapshot of another group is none");
+  snapshot_description other{"other", "elsewhere"};
+  other.group = "theirs";
+  with.box.snapshots["other"] = other;
+  CHECK(with.aim_at("other").code() == errc::snapshot_gone);
+}
+
+TEST_CASE("a snapshot that the run goes on after is what the next one begins with",
+          "[parts][runs][snapshots]") {
+  box_with_disks with;
+  const auto number = with.it.begin().got().run.number;
+  const auto take = [&] {
+    owed<snapshot_description> told;
+    take_snapshot wanted;
+    wanted.becomes_base = true;
+    wanted.context.run = number;
+    with.box.parts.disk_.take(wanted, told);
+    with.box.run();
+    return told;
+  };
+  const auto live = take().got().id;
+  CHECK(with.value("disk_from") == live);
+  CHECK(with.it.find().runs.front().state == run_state::running);
+  with.it.use(number).got();
+  INFO("one that comes too late changes nothing of what the run leaves");
+  auto& place = with.box.newest();
+  place.hold_snapshot = true;
+  auto late = take();
+  auto told = with.it.stop(number);
+  place.hold_snapshot = false;
+  std::swap(place.taking.front(), place.taking.back());
+  place.finish_snapshots();
+  with.box.run();
+  CHECK(late.got().id != told.got().run.snapshot);
+  CHECK(with.value("disk_from") == told.got().run.snapshot);
+}
+
+TEST_CASE("a run that is lost while it ends has left its disk if that was kept",
+          "[parts][runs][snapshots]") {
+  const auto was_defined = GENERATE(false, true);
+  const auto was_written = GENERATE(false, true);
+  if (was_written && !was_defined)
+    return;
+  box_with_disks with;
+  auto& kept = with.box.cluster.kept;
+  sandbox_run run{7, run_state::stopping, 1, 2, 3, 0, 60'000};
+  run.snapshot = "left";
+  kept["run/0000000000000007"] = actors::text_of(run);
+  if (was_defined) {
+    with.box.snapshots["left"] = snapshot_description{"left", "abc"};
+    with.box.engine.snapshots->insert("left");
+  }
+  if (was_written)
+    kept["disk_from"] = kept["disk_of"] = "left";
+  const auto found = with.it.find().runs.front();
+  CHECK(found.state == (was_defined ? run_state::stopped : run_state::aborted));
+  CHECK(found.snapshot == (was_defined ? "left" : ""));
+  if (was_defined)
+    CHECK(with.resume().got().run.began_with == "left");
+  else
+    CHECK(with.resume().code() == errc::snapshot_gone);
+}
+
+TEST_CASE("a run in the record, and back", "[parts][runs]") {
+  sandbox_run run{3, run_state::snapshotting, 1, 2, 3, 4, 5, 6, 7, 8};
+  const auto again = [&] { return actors::read_run(3, actors::text_of(run)).value(); };
+  CHECK(again().snapshot.empty());
+  CHECK(again().bytes_out == 8);
+  run.began_with = "one";
+  CHECK(again().began_with == "one");
+  CHECK(again().snapshot.empty());
+  CHECK_FALSE(again().snapshot_keep_ms);
+  run.snapshot = "two";
+  run.snapshot_keep_ms = 0;
+  CHECK(again().snapshot == "two");
+  CHECK(again().snapshot_keep_ms == 0);
+  CHECK(again().state == run_state::snapshotting);
+  CHECK(actors::read_run(3, "3 1 2 3 4 5 6 7 8")->began_with.empty());
+}
