@@ -31,6 +31,11 @@ inline constexpr const char* made_by_key = "made_by";
 inline constexpr const char* persistent_key = "persistent";
 /// The snapshot that its disk begins with at each start, which it holds. None: it begins empty.
 inline constexpr const char* disk_from_key = "disk_from";
+/// The snapshot that its next run begins with, which it holds as well, while a run is alive. None:
+/// what that run leaves, or else disk_from_key.
+inline constexpr const char* disk_next_key = "disk_next";
+/// What these keys begin with, and the next.
+inline constexpr std::string_view disk_keys = "disk_";
 /// The snapshot that it was made from, was rolled back to, or has left at the end of its last run,
 /// as APIs tell it. None: it is of none, or of one that nobody sees.
 inline constexpr const char* disk_of_key = "disk_of";

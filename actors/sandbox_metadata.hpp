@@ -20,6 +20,9 @@ using caption_rule = std::function<std::optional<sandbox_caption>(const api_meta
 
 /// What becomes of the disks of a sandbox's runs, by what APIs say of it. Any thread, quick.
 using run_disk_rule = std::function<snapshot_retention(const api_metadata&)>;
+/// What a run that is about to begin may use and reach, in the same way. None: what the sandbox
+/// has.
+using run_limits_rule = std::function<std::optional<run_limits>(const api_metadata&)>;
 
 /// Is this a key of that kind?
 bool is_metadata(std::string_view key);

@@ -23,6 +23,7 @@
 #include "base/limits.hpp"
 #include "base/log.hpp"
 #include "http/server.hpp"
+#include "http/vercel/set_up.hpp"
 #include "http/vercel/settings.hpp"
 #include "runtime/host_image.hpp"
 #include "runtime/kept_logs.hpp"
@@ -671,6 +672,7 @@ result<void> run(const config& values, const config_origin& from) {
   options.groups = http::vercel::group_of;
   options.captions = http::vercel::caption_of;
   options.run_disks = http::vercel::retention_in;
+  options.run_limits = http::vercel::limits_in;
   list_older_records(*records, options.groups, cluster.get());
   const auto counts = options.figures;
   const auto copies = options.copies;
@@ -804,7 +806,8 @@ result<void> run(const config& values, const config_origin& from) {
     if (cluster)
       return true;
     const auto marks = records->store->find(actors::persistent_key);
-    return values.snapshots.all || !marks || !marks->empty();
+    const auto members = records->store->count(actors::group_lists); // Their runs leave disks.
+    return values.snapshots.all || !marks || !marks->empty() || !members || *members > 0;
   };
   const int number = wait_for_end(signals, *alone, [&](std::vector<int> ends) {
     again->reload(server, key_places, std::move(ends));

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 /// What travels through the socket between a tree operation (a child of the agent inside the
 /// sandbox) and the one who asked for it. Native byte order: both ends are on one machine. Nothing
@@ -133,5 +134,15 @@ inline constexpr std::size_t max_extents = max_entry_name / sizeof(extent);
 /// A file with fewer bytes of holes has no map, since a map takes some room itself.
 inline constexpr std::uint64_t least_holes = 4096;
 inline constexpr std::size_t max_tree_text = 16 * 1024;
+
+/// Of an entry of a whole disk: a machine mounts something there, so nothing of it is seen. What
+/// the disk has below is its runtime's, and is in no copy. Copies of earlier versions have it.
+constexpr bool is_below_mounts(std::string_view name) {
+  for (const std::string_view top : {"proc", "sys", "dev"})
+    if (name == top ||
+        (name.size() > top.size() && name.starts_with(top) && name[top.size()] == '/'))
+      return true;
+  return false;
+}
 
 } // namespace insula

@@ -378,9 +378,10 @@ struct change_network_request {
 
 /// What becomes of the disk of a run that ends, and of the snapshots that earlier ones have left.
 struct snapshot_retention {
-  bool keeps = false;       ///< It is kept though no client asks for that.
-  std::int64_t keep_ms = 0; ///< As of take_snapshot, and the next two: of each new snapshot.
-  std::uint32_t keep_last = 0;
+  bool keeps = false;          ///< It is kept though no client asks for that.
+  std::int64_t keep_ms = 0;    ///< As of take_snapshot: of each new snapshot.
+  std::uint32_t keep_last = 0; ///< As of define_snapshot.
+  /// Those beyond keep_last are not deleted, but expire so long after that. 0: they are.
   std::int64_t evicted_keep_ms = 0;
 };
 
@@ -486,8 +487,6 @@ struct begin_run {
   /// request has begun the run already.
   std::optional<metadata_change> with = {};
   request_context context = {};
-  /// What the sandbox may use and reach from this run on. None: as before.
-  std::optional<run_limits> limits = {};
   /// If it is not the first one it begins with a snapshot, or not at all: snapshot_gone.
   bool resumes = false;
 };

@@ -68,7 +68,8 @@ inline std::optional<std::int64_t> expires_ms(const snapshot_description& of) {
 struct define_snapshot {
   /// The snapshot sets its times, but for keep_ms, and `root` if there is no parent.
   snapshot_description is;
-  std::uint32_t keep_last = 0; ///< Older ones of the origin are deleted beyond so many. 0: none.
+  /// Beyond so many, older ones of the origin on which no sandbox stands are deleted. 0: none.
+  std::uint32_t keep_last = 0;
   /// A sandbox that stands on it from the beginning. One that is `deleted` is for that sandbox
   /// alone: where there is a place for copies it is defined once it has one. Empty: none.
   std::string held_by = {};
@@ -77,8 +78,6 @@ struct define_snapshot {
   request_context context = {};
   /// No sweep takes its bytes for somebody's who has forgotten them.
   std::shared_ptr<void> wanted = nullptr;
-  /// Beyond keep_last: they are not deleted, but expire so long after their last use. 0: they are.
-  std::int64_t evicted_keep_ms = 0;
 };
 struct find_snapshot {
   std::string id;
@@ -91,6 +90,9 @@ struct hold_snapshot {
   std::string id;
   std::string sandbox;
   request_context context = {};
+  /// It stands on it already, and is about to use it. Answered before it is durable that it does so
+  /// now.
+  bool again = false;
 };
 struct release_snapshot {
   std::string id;
@@ -99,9 +101,9 @@ struct release_snapshot {
 struct delete_snapshot {
   std::string id;
   request_context context = {};
-  /// Not if another sandbox than its origin stands on it: limit_reached.
-  bool spares_others = false;
-  /// Not 0, with spares_others: it is not deleted, but expires so long after its last use.
+  /// Not if a sandbox stands on it: limit_reached.
+  bool evicts = false;
+  /// Not 0, of one that is evicted: it is not deleted, but expires so long after this.
   std::int64_t keep_ms = 0;
 };
 
@@ -148,8 +150,7 @@ struct take_snapshot {
   std::uint32_t keep_last = 0; ///< As of define_snapshot.
   bool hidden = false;
   request_context context = {};
-  bool automatic = false;           ///< Nobody has asked for it.
-  std::int64_t evicted_keep_ms = 0; ///< As of define_snapshot.
+  bool automatic = false; ///< Nobody has asked for it.
   /// The sandbox begins with it from now on; those before it are kept as the node's run_disk_rule
   /// has it.
   bool becomes_base = false;

@@ -247,6 +247,8 @@ public:
   /// This sandbox stands on it no more. `then` is called when that is durable and bytes that nobody
   /// needs have gone, or when it has failed. Null: nobody is told.
   virtual void release_snapshot(const std::string& id, then_function then = nullptr) = 0;
+  /// Makes room for the newest ones of this sandbox. Nobody is told.
+  virtual void evict_snapshots(const snapshot_retention& as) = 0;
 
   /// The lease goes if the sandbox is asleep and has nothing to do, and so does the actor, if it
   /// may. Both wait for the writes that are on their way.

@@ -24,6 +24,12 @@ constexpr const char* rolled_back_key = "rolled_back";
 /// Of what this start lies over: what has its name may change while it runs.
 constexpr const char* image_digest_key = "image_digest";
 
+const error changed_meanwhile{errc::sandbox_mismatch, "the sandbox is being changed: ask again"};
+
+error gone(const std::string& id) {
+  return {errc::snapshot_gone, "Snapshot " + id + " not found."};
+}
+
 /// Starts that a rollback meets one after the other.
 constexpr unsigned most_starts = 3;
 
@@ -70,8 +76,8 @@ std::vector<storage::change> disk_snapshots::changes_for(const snapshot_descript
     changes.push_back({lineage_key, from.parent + ' ' + from.root});
   if (!from.image.empty())
     changes.push_back({image_key, from.image});
-  if (!from.image_source.empty())
-    changes.push_back({image_source_key, from.image_source});
+  changes.push_back({image_source_key,
+                     from.image_source.empty() ? std::nullopt : std::optional{from.image_source}});
   return changes;
 }
 
@@ -97,7 +103,8 @@ snapshot_retention disk_snapshots::retention() const {
 }
 
 void disk_snapshots::describe(sandbox_description& into) const {
-  into.snapshot = told_base();
+  const auto next = record().value(disk_next_key);
+  into.snapshot = next.empty() ? told_base() : next;
 }
 
 /// Nobody needs what is being kept of it.
@@ -108,6 +115,8 @@ void disk_snapshots::deleting(const error&) {
 }
 
 void disk_snapshots::ends(const error& why) {
+  for (const auto& each : std::exchange(when_left_, {}))
+    each(why);
   for (const auto& [id, each] : std::exchange(taking_, {}))
     for (const auto& one : each.to)
       one.fail(why);
@@ -132,6 +141,9 @@ void disk_snapshots::take(const take_snapshot& wanted, const reply<snapshot_desc
       const auto go = [=, this] {
         wanted.becomes_base ? take_and_keep(wanted, to) : begin_unless_known(wanted, to);
       };
+      // Of another run than the one that is alive, or of one that ends, there is none.
+      if (wanted.context.run != 0 && core_.delays(wanted.context, go, to.otherwise()))
+        return;
       core_.runs() ? go() : core_.when_running(to, wanted.context, go);
     },
     to.otherwise());
@@ -163,7 +175,7 @@ void disk_snapshots::begin_unless_known(const take_snapshot& wanted,
 void disk_snapshots::begin(const take_snapshot& wanted, const reply<snapshot_description>& to,
                            purpose of) {
   const bool stands_on_it = of == purpose::next_start;
-  if (taking_.size() >= limits::snapshots_at_once)
+  if (of == purpose::seen && taking_.size() >= limits::snapshots_at_once)
     return to.fail({errc::limit_reached, "as many snapshots of this sandbox are taken as may be"});
   const auto id = wanted.id.empty() ? sandbox_id::generate().str() : wanted.id;
   taking asked{wanted, {to}, pending_operation{core_}};
@@ -234,7 +246,6 @@ void disk_snapshots::on_taken(const std::string& id,
   made.is.bytes = outcome->bytes;
   made.context = asked.wanted.context;
   made.wanted = asked.noted;
-  made.evicted_keep_ms = asked.wanted.evicted_keep_ms;
   if (asked.is_held)
     made.held_by = core_.id();
   if (asked.stands_on_it) {
@@ -339,9 +350,7 @@ void disk_snapshots::stand_on(const snapshot_description& next, base_changes cha
                               std::function<void(const std::string&)> then,
                               const otherwise_function& otherwise) {
   const auto refuse = [=, this](const error& why) {
-    if (base() != next.id)
-      core_.release_snapshot(next.id);
-    otherwise(why);
+    release(next.id, [otherwise, why] { otherwise(why); });
   };
   core_.with_lease(
     [=, this] {
@@ -360,8 +369,10 @@ void disk_snapshots::stand_on(const snapshot_description& next, base_changes cha
     refuse);
 }
 
+/// Unless it is needed again.
 void disk_snapshots::release(const std::string& id, const then_function& then) {
-  id.empty() ? then() : core_.release_snapshot(id, then);
+  const bool is_held = id.empty() || id == base() || id == record().value(disk_next_key);
+  is_held ? then() : core_.release_snapshot(id, then);
 }
 
 void disk_snapshots::write_base(const snapshot_description& next, const roll_back& wanted,
@@ -411,13 +422,9 @@ void disk_snapshots::run_from_base(const request_context& context, unsigned star
 
 // ---- From run to run
 
-/// Those before it are kept as the sandbox has it.
 void disk_snapshots::take_and_keep(const take_snapshot& wanted,
                                    const reply<snapshot_description>& to) {
-  const auto rule = retention();
   auto kept = wanted;
-  kept.keep_last = rule.keep_last;
-  kept.evicted_keep_ms = rule.evicted_keep_ms;
   if (kept.id.empty())
     kept.id = sandbox_id::generate().str();
   keep_for_next_run(kept, [to](const result<snapshot_description>& made) { to.give(made); });
@@ -425,8 +432,14 @@ void disk_snapshots::take_and_keep(const take_snapshot& wanted,
 
 void disk_snapshots::keep_for_next_run(const take_snapshot& wanted, kept_function then) {
   const bool goes_on = wanted.becomes_base;
-  if (!goes_on)
+  if (!goes_on) {
     left_by_start_ = core_.start();
+    leaves_ = true;
+    then = [this, then = std::move(then)](const result<snapshot_description>& outcome) {
+      left(outcome);
+      then(outcome);
+    };
+  }
   begin(wanted,
         reply<snapshot_description>::function{
           [this, goes_on, then = std::move(then),
@@ -439,6 +452,12 @@ void disk_snapshots::keep_for_next_run(const take_snapshot& wanted, kept_functio
         purpose::next_run);
 }
 
+void disk_snapshots::left(const result<snapshot_description>& outcome) {
+  leaves_ = false;
+  for (const auto& each : std::exchange(when_left_, {}))
+    each(outcome ? result<void>{} : outcome.reason());
+}
+
 void disk_snapshots::keep_taken(const result<snapshot_description>& taken, std::uint64_t start,
                                 const kept_function& then) {
   // Never before the function that has asked for it has returned.
@@ -448,6 +467,7 @@ void disk_snapshots::keep_taken(const result<snapshot_description>& taken, std::
   if (!taken)
     return told(taken.reason());
   failpoint("run.disk_defined");
+  const auto next = std::make_shared<std::string>();
   stand_on(
     *taken,
     [=, this]() -> result<std::vector<storage::change>> {
@@ -456,11 +476,18 @@ void disk_snapshots::keep_taken(const result<snapshot_description>& taken, std::
       auto changes = changes_for(*taken);
       for (auto& each : persistence_.changes_of_kept(taken->created_ms))
         changes.push_back(std::move(each));
+      *next = record().value(disk_next_key);
+      changes.push_back({disk_next_key, std::nullopt});
       return changes;
     },
     [=, this](const std::string& before) {
       failpoint("run.disk_kept");
-      release(before, [told, taken] { told(*taken); });
+      release(*next, [=, this] {
+        release(before, [=, this] {
+          core_.evict_snapshots(retention());
+          told(*taken);
+        });
+      });
     },
     [told](const error& why) { told(why); });
 }
@@ -479,23 +506,40 @@ void disk_snapshots::begin_run(
   const request_context& context,
   std::function<void(const result<std::vector<storage::change>>&)> then) {
   using changes = std::vector<storage::change>;
-  const auto from = base();
+  const auto next = record().value(disk_next_key);
+  const auto from = next.empty() ? base() : next;
   if (from.empty())
     return then(error{errc::snapshot_gone, "no snapshot available"});
-  if (from != told_base()) // It goes with its hold alone.
+  if (next.empty() && from != told_base()) // It goes with its hold alone.
     return then(changes{});
+  begins_ = true;
   const pending_operation mine{core_};
   core_.ask_snapshot(
-    hold_snapshot{from, core_.id(), context},
-    reply<snapshot_description>::function{[=](const result<snapshot_description>& held) {
-      if (held)
-        then(changes_for(*held));
-      else if (held.reason().code == errc::not_found)
+    hold_snapshot{from, core_.id(), context, true},
+    reply<snapshot_description>::function{[=, this](const result<snapshot_description>& held) {
+      if (held) {
+        auto all = changes_for(*held);
+        if (!next.empty())
+          all.push_back({disk_next_key, std::nullopt});
+        let_go_ = from == base() ? std::string{} : base();
+        then(std::move(all));
+      } else if (held.reason().code == errc::not_found) {
         then(error{errc::snapshot_gone, "the snapshot that it begins with was deleted"});
-      else
+      } else {
         then(held.reason());
+      }
       mine.over();
     }});
+}
+
+void disk_snapshots::note_run_begun() {
+  begins_ = false;
+  const auto before = std::exchange(let_go_, {});
+  if (before.empty())
+    return;
+  const pending_operation mine{core_};
+  record().when_durable([=, this] { release(before, [mine] { mine.over(); }); },
+                        [mine](const error&) { mine.over(); });
 }
 
 void disk_snapshots::begin_next_run_with(
@@ -512,39 +556,81 @@ void disk_snapshots::begin_next_run_with(
   const auto& groups = options().groups;
   const auto member = groups ? groups(metadata_of(record().entries())) : std::nullopt;
   const auto group = member ? member->group : std::string{};
+  // One of another group is not even used for a moment.
+  core_.ask_snapshot(
+    find_snapshot{id, context},
+    reply<snapshot_description>::function{[=, this](const result<snapshot_description>& found) {
+      if (found && found->group == group)
+        return begin_with_seen(id, context, changes, over);
+      const bool is_none = found || found.reason().code == errc::not_found;
+      over(is_none ? gone(id) : found.reason());
+    }});
+}
+
+void disk_snapshots::begin_with_seen(const std::string& id, const request_context& context,
+                                     std::function<result<std::vector<storage::change>>()> changes,
+                                     const std::function<void(const result<void>&)>& then) {
   core_.ask_snapshot(
     hold_snapshot{id, core_.id(), context},
     reply<snapshot_description>::function{[=, this](const result<snapshot_description>& held) {
       if (!held)
-        return over(held.reason().code == errc::not_found
-                      ? error{errc::snapshot_gone, held.reason().message}
-                      : held.reason());
-      if (held->group != group) {
-        if (base() != held->id)
-          core_.release_snapshot(held->id);
-        return over(error{errc::snapshot_gone, "Snapshot " + id + " not found."});
-      }
+        return then(held.reason().code == errc::not_found ? gone(id) : held.reason());
+      if (has_run())
+        return note_next(*held, changes, then);
+      const auto next = std::make_shared<std::string>();
       stand_on(
         *held,
         [=, this]() -> result<std::vector<storage::change>> {
+          if (begins_ || has_run())
+            return changed_meanwhile;
           auto all = changes();
           if (!all)
             return all;
-          // Of one that runs the next snapshot comes from what it has begun with.
-          const auto last = last_run(record().entries());
           for (auto& each : changes_for(*held))
-            if (each.key != lineage_key || !last || !is_alive(last->state))
-              all->push_back(std::move(each));
+            all->push_back(std::move(each));
+          *next = record().value(disk_next_key);
+          all->push_back({disk_next_key, std::nullopt});
           return all;
         },
-        [=, this](const std::string& before) { release(before, [over] { over({}); }); },
-        [over](const error& why) { over(why); });
+        [=, this](const std::string& before) {
+          release(*next, [=, this] { release(before, [then] { then({}); }); });
+        },
+        then);
     }});
+}
+
+bool disk_snapshots::has_run() const {
+  const auto last = last_run(record().entries());
+  return last && is_alive(last->state);
+}
+
+/// It is held, and a run is alive, whose disk is of another one.
+void disk_snapshots::note_next(const snapshot_description& next,
+                               const std::function<result<std::vector<storage::change>>()>& changes,
+                               const std::function<void(const result<void>&)>& then) {
+  const auto refuse = [=, this](const error& why) { release(next.id, [then, why] { then(why); }); };
+  core_.with_lease(
+    [=, this] {
+      if (!core_.exists() || begins_ || !has_run())
+        return refuse(core_.exists() ? changed_meanwhile : core_.not_found());
+      auto all = changes();
+      if (!all)
+        return refuse(all.reason());
+      const auto before = record().value(disk_next_key);
+      all->push_back({disk_next_key, next.id});
+      record().write(std::move(*all));
+      record().when_durable([=, this] { release(before, [then] { then({}); }); },
+                            [then](const error& why) { then(why); });
+    },
+    refuse);
 }
 
 // ---- What is kept of a persistent sandbox
 
 void disk_snapshots::keep(std::function<void(const result<void>&)> then) {
+  if (leaves_ && left_by_start_ == core_.start())
+    return when_left_.push_back(
+      [then, post = core_.post()](const result<void>& outcome) { post([=] { then(outcome); }); });
   const auto has_another = [this, start = core_.start()]() -> std::optional<error> {
     if (core_.now() == phase::deleting)
       return being_deleted;

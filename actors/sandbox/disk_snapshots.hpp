@@ -29,9 +29,9 @@ public:
   void keep(std::function<void(const result<void>&)> then);
 
   using kept_function = std::function<void(const result<snapshot_description>&)>;
-  /// The same in a snapshot that clients see: what the end of a run leaves to the next one. Another
-  /// request for the same id gets the same one, also from a server after this one. From then on
-  /// keep() keeps nothing more of this start.
+  /// The same in a snapshot that clients see, of an id that is new: what the end of a run leaves to
+  /// the next one. From then on keep() keeps nothing more of this start, and is answered with this.
+  /// Older ones make room then.
   void keep_for_next_run(const take_snapshot& wanted, kept_function then);
   /// An earlier server has been ended in the middle of that. It is finished if the snapshot is
   /// there. Errors: not_found (it is not).
@@ -41,8 +41,16 @@ public:
   /// those of hold_snapshot.
   void begin_run(const request_context& context,
                  std::function<void(const result<std::vector<storage::change>>&)> then);
-  /// The next run begins with that snapshot, whose group is that of the sandbox: `changes` become
-  /// durable together with that. Errors: snapshot_gone; those of hold_snapshot.
+  /// Those changes have been written.
+  void note_run_begun();
+  /// They have not, and will not be.
+  void note_run_refused() {
+    begins_ = false;
+    let_go_.clear();
+  }
+  /// The next run begins with that snapshot, whose group is that of the sandbox, unless a run that
+  /// is alive leaves another one: `changes` become durable together with that. Errors:
+  /// snapshot_gone; those of hold_snapshot.
   void begin_next_run_with(const std::string& id, const request_context& context,
                            std::function<result<std::vector<storage::change>>()> changes,
                            std::function<void(const result<void>&)> then);
@@ -94,6 +102,14 @@ private:
   void take_and_keep(const take_snapshot& wanted, const reply<snapshot_description>& to);
   void keep_taken(const result<snapshot_description>& taken, std::uint64_t start,
                   const kept_function& then);
+  void left(const result<snapshot_description>& outcome);
+  bool has_run() const;
+  void begin_with_seen(const std::string& id, const request_context& context,
+                       std::function<result<std::vector<storage::change>>()> changes,
+                       const std::function<void(const result<void>&)>& then);
+  void note_next(const snapshot_description& next,
+                 const std::function<result<std::vector<storage::change>>()>& changes,
+                 const std::function<void(const result<void>&)>& then);
   void stand_on(const snapshot_description& next, base_changes changes,
                 std::function<void(const std::string&)> then, const otherwise_function& otherwise);
   void release(const std::string& id, const then_function& then);
@@ -111,9 +127,13 @@ private:
   teardown& teardown_;
   std::map<std::string, taking> taking_; ///< By the id that the snapshot gets.
   bool rolling_back_ = false;
-  std::uint64_t left_by_start_ = 0; ///< A run that ends has left its disk in this start.
-  std::uint64_t rollbacks_ = 0;     ///< Counts those of this activation.
-  std::uint64_t made_after_ = 0;    ///< So many of them were there when the running disk was made.
+  std::uint64_t left_by_start_ = 0; ///< A run that ends leaves its disk in this start, or has.
+  bool leaves_ = false;             ///< It is about to.
+  std::vector<std::function<void(const result<void>&)>> when_left_;
+  bool begins_ = false;          ///< A run is about to be written that begins with what is held.
+  std::string let_go_;           ///< What it does not begin with.
+  std::uint64_t rollbacks_ = 0;  ///< Counts those of this activation.
+  std::uint64_t made_after_ = 0; ///< So many of them were there when the running disk was made.
 };
 
 } // namespace insula::actors::inside_sandbox

@@ -65,8 +65,12 @@ namespace {
 
 /// The run before the one that begins has left its disk itself: nothing was lost.
 bool has_left_its_disk(const core& of) {
-  const auto now = last_run(of.record().entries());
-  const auto before = now ? run_before(of.record().entries(), now->number) : std::nullopt;
+  const auto& entries = of.record().entries();
+  const auto now = last_run(entries);
+  auto before = now ? run_before(entries, now->number) : std::nullopt;
+  // One that never ran has lost nothing, and has left nothing.
+  while (before && before->state != run_state::stopped && before->ended_ms == before->started_ms)
+    before = run_before(entries, before->number);
   return before && before->state != run_state::aborted;
 }
 

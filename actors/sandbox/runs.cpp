@@ -7,6 +7,7 @@
 #include "actors/sandbox/egress.hpp"
 #include "actors/sandbox/idempotency.hpp"
 #include "actors/sandbox/teardown.hpp"
+#include "actors/sandbox_metadata.hpp"
 #include "actors/snapshots/snapshot_record.hpp"
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
@@ -99,7 +100,7 @@ run_report runs::report(const sandbox_run& run, bool begun) const {
 /// The server, or the machine, has ended around it.
 bool runs::is_lost(const sandbox_run& run) const {
   return is_alive(run.state) && !starting_ && !core_.lives() && core_.now() != phase::stopping &&
-         core_.now() != phase::deleting;
+         core_.now() != phase::deleting && !settles_;
 }
 
 void runs::end_lost(const then_function& go, const otherwise_function& otherwise) {
@@ -130,7 +131,7 @@ void runs::write_lost_end(const then_function& go, const otherwise_function& oth
 // ---- What is asked
 
 void runs::find(const find_runs& wanted, const reply<run_list>& to) {
-  with_settled_record(to, wanted.context, [=, this](const reply<run_list>& mine) {
+  const auto go = [=, this](const reply<run_list>& mine) {
     if (!core_.exists())
       return mine.fail(core_.not_found());
     run_list all;
@@ -147,6 +148,10 @@ void runs::find(const find_runs& wanted, const reply<run_list>& to) {
     }
     all.sandbox = core_.describe();
     record().when_durable([=] { mine.deliver(all); }, mine.otherwise());
+  };
+  core_.with_record(to, wanted.context, [this, go](const reply<run_list>& mine) {
+    // What cannot be settled now is told as it is.
+    end_lost([=] { go(mine); }, [=](const error&) { go(mine); });
   });
 }
 
@@ -216,27 +221,37 @@ void runs::begin_next() {
 
 void runs::refuse_begins(const error& why) {
   starting_ = false;
+  with_.disk.note_run_refused();
   for (const auto& each : std::exchange(begins_, {}))
     each.to.fail(why);
 }
 
 void runs::begin_one() {
-  const auto write_it = [this](const std::vector<storage::change>& of_disk) {
-    core_.with_lease([=, this] { write_begin(of_disk); },
-                     [this](const error& why) { refuse_begins(why); });
+  const auto is_it = [this, attempt = ++attempt_] { return starting_ && attempt == attempt_; };
+  const auto refuse = [this, is_it](const error& why) {
+    if (is_it()) // Else they have been refused already.
+      refuse_begins(why);
+  };
+  const auto write_it = [this, is_it, refuse](const std::vector<storage::change>& of_disk) {
+    core_.with_lease(
+      [=, this] {
+        if (is_it())
+          write_begin(of_disk);
+      },
+      refuse);
   };
   if (!current() || !begins_.front().wanted.resumes)
     return write_it({});
   with_.disk.begin_run(begins_.front().wanted.context,
                        [=, this](const result<std::vector<storage::change>>& of_disk) {
-                         of_disk ? write_it(*of_disk) : refuse_begins(of_disk.reason());
+                         of_disk ? write_it(*of_disk) : refuse(of_disk.reason());
                        });
 }
 
 void runs::write_begin(const std::vector<storage::change>& of_disk) {
   if (begins_.empty() || core_.now() == phase::deleting) {
     starting_ = false;
-    return;
+    return with_.disk.note_run_refused();
   }
   const auto last = current();
   const auto& wanted = begins_.front().wanted;
@@ -245,12 +260,18 @@ void runs::write_begin(const std::vector<storage::change>& of_disk) {
   run.asked_ms = options().time->unix_ms();
   run.timeout_ms = wanted.timeout_ms;
   run.began_with = with_.disk.told_base();
+  for (const auto& each : of_disk) // It may be about to be another one.
+    if (each.key == disk_of_key)
+      run.began_with = each.value.value_or(std::string{});
   auto changes = of_disk;
   changes.push_back({key_of_run(run.number), actors::text_of(run)});
-  if (wanted.limits)
-    for (auto& each : changes_of(*wanted.limits))
-      changes.push_back(std::move(each));
+  // As the sandbox is to be now, however long the run has waited.
+  if (const auto& rule = options().run_limits; rule && wanted.resumes)
+    if (const auto limits = rule(metadata_of(record().entries())))
+      for (auto& each : changes_of(*limits))
+        changes.push_back(std::move(each));
   record().write(std::move(changes));
+  with_.disk.note_run_begun();
   failpoint("run.begins");
   with_.keys.note_run(run.number);
   set_clock(run);
@@ -278,6 +299,7 @@ void runs::on_running(std::uint64_t number) {
     for (auto& change : fitting_changes(*with, core_))
       changes.push_back(std::move(change));
   record().write(std::move(changes));
+  set_clock(*run); // It may have rung already.
   log::info("sandbox.run", {{"id", core_.id()}, {"run", number}});
   const pending_operation mine{core_};
   record().when_durable(
@@ -344,7 +366,7 @@ void runs::attend(const alarm_due& due) {
     if (left > 0)
       return clock.set_alarm(std::chrono::milliseconds{left});
     log::info("sandbox.run_expired", {{"id", core_.id()}, {"run", run->number}});
-    is_lost(*run) ? write_end(*run, run_state::aborted) : end_current();
+    is_lost(*run) ? end_lost([] {}, [](const error&) {}) : end_current();
   }
   clock.alarm_over(due);
 }
@@ -452,8 +474,6 @@ void runs::keep_disk_and_stop(std::uint64_t number) {
   wanted.id = run->snapshot;
   wanted.automatic = run->state == run_state::stopping;
   wanted.keep_ms = run->snapshot_keep_ms.value_or(rule.keep_ms);
-  wanted.keep_last = rule.keep_last;
-  wanted.evicted_keep_ms = rule.evicted_keep_ms;
   const auto then = [this, number,
                      start = core_.start()](const result<snapshot_description>& kept) {
     if (!kept)
@@ -483,20 +503,41 @@ void runs::stopped(const error& why) {
     return;
   if (core_.epoch() == 0) // It is not ours any more: the next look at the record finds that.
     return refuse_all(why);
-  const bool was_asked = is_ending(run->state) && (measured_ == run->number || has_left_disk(*run));
-  if (measured_ == run->number) {
-    run->cpu_ms = usage_.cpu_ms;
-    run->bytes_in = usage_.bytes_in;
-    run->bytes_out = usage_.bytes_out;
+  if (!is_ending(run->state) || run->snapshot.empty() || has_left_disk(*run) || core_.refusal())
+    return write_end_of(*run);
+  // Its snapshot may be there all the same.
+  settles_ = true;
+  with_.disk.find_for_next_run(
+    run->snapshot, [this, number = run->number](const result<snapshot_description>&) {
+      settles_ = false;
+      const auto now = run_of(number);
+      if (!now || !is_alive(now->state) || core_.now() == phase::deleting)
+        return;
+      core_.with_lease(
+        [this, number] {
+          if (const auto still = run_of(number); still && is_alive(still->state))
+            write_end_of(*still);
+        },
+        [this](const error& failed) { refuse_all(failed); });
+    });
+}
+
+/// The sandbox of a run that was alive has ended.
+void runs::write_end_of(sandbox_run run) {
+  const bool was_asked = is_ending(run.state) && (measured_ == run.number || has_left_disk(run));
+  if (measured_ == run.number) {
+    run.cpu_ms = usage_.cpu_ms;
+    run.bytes_in = usage_.bytes_in;
+    run.bytes_out = usage_.bytes_out;
   }
-  write_end(*run, was_asked ? run_state::stopped : run_state::aborted);
+  write_end(run, was_asked ? run_state::stopped : run_state::aborted);
   if (was_asked)
-    return tell_end(run->number);
+    return tell_end(run.number);
   if (core_.refusal()) // It leaves the node, with which it leaves what this one keeps.
-    return tell_end(run->number);
+    return tell_end(run.number);
   // Their logs are still open here.
   const pending_operation mine{core_};
-  with_.logs.keep(run->number, [this, number = run->number, mine] {
+  with_.logs.keep(run.number, [this, number = run.number, mine] {
     tell_end(number);
     mine.over();
   });
@@ -539,6 +580,7 @@ void runs::tell_end(std::uint64_t number) {
 
 void runs::refuse_all(const error& why) {
   starting_ = stopping_ = false;
+  with_.disk.note_run_refused();
   for (const auto& each : std::exchange(begins_, {}))
     each.to.fail(why);
   for (const auto& each : std::exchange(stops_, {}))
@@ -548,8 +590,9 @@ void runs::refuse_all(const error& why) {
 // ---- For the other parts
 
 std::optional<error> runs::forbids_start() const {
+  // One that is alive and does not run was lost: the next question about runs says so.
   const auto last = current();
-  return last && !is_alive(last->state) ? std::optional{run_is_over} : std::nullopt;
+  return last && (!is_alive(last->state) || !starting_) ? std::optional{run_is_over} : std::nullopt;
 }
 
 /// A request for another run than the one that is alive is not served.

@@ -89,6 +89,7 @@ private:
   void measure_and_stop(std::uint64_t number);
   void keep_logs_and_stop(std::uint64_t number);
   void keep_disk_and_stop(std::uint64_t number);
+  void write_end_of(sandbox_run run);
   void tell_end(std::uint64_t number);
   void set_clock(const sandbox_run& run);
   void refuse_all(const error& why);
@@ -97,7 +98,9 @@ private:
   std::vector<beginner> begins_;         ///< The first of them has begun the run that starts.
   std::vector<reply<run_report>> stops_; ///< Of the run that is alive.
   bool starting_ = false;                ///< A run waits for the sandbox.
+  std::uint64_t attempt_ = 0;            ///< Counts those to begin one.
   bool stopping_ = false;                ///< The steps of a stop are under way.
+  bool settles_ = false;                 ///< What it has left is looked for.
   std::uint64_t measured_ = 0;           ///< The run that has been measured for its stop,
   sandbox_run usage_{};                  ///< and what it had used.
   std::string own_snapshot_;             ///< That this activation has named: none before has.

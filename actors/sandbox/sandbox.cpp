@@ -3,6 +3,7 @@
 #include "actors/owed.hpp"
 #include "actors/sandbox/parts.hpp"
 #include "actors/sandbox_list.hpp"
+#include "actors/snapshots/eviction.hpp"
 
 #include <caf/all.hpp>
 
@@ -242,6 +243,12 @@ public:
     else if (then)
       then();
   }
+  void evict_snapshots(const snapshot_retention& as) override {
+    if (as.keep_last > 0)
+      snapshots::evict_older(self_->system(), options_,
+                             {id(), as.keep_last, as.evicted_keep_ms,
+                              number_in(record().entries(), created_key).value_or(0)});
+  }
   void hibernate_if_idle() override {
     if (ends_ || now() != phase::asleep || operations() > 0)
       return;
@@ -466,17 +473,17 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     serve(self, p.egress_, &egress::open_sockets),
     serve(self, p.egress_, &egress::list_ports),
     // Runs
-    serve(self, p.runs_, &runs::begin),
-    serve(self, p.runs_, &runs::find),
-    serve(self, p.runs_, &runs::stop),
-    serve(self, p.runs_, &runs::extend),
+    serve_owed(self, p.runs_, &runs::begin),
+    serve_owed(self, p.runs_, &runs::find),
+    serve_owed(self, p.runs_, &runs::stop),
+    serve_owed(self, p.runs_, &runs::extend),
     // Its disk
     serve_owed(self, p.disk_, &disk_snapshots::take),
     serve_owed(self, p.disk_, &disk_snapshots::roll_back_to),
     // The sandbox as a whole
     [&it](status_atom) { return it.status(); },
     serve_owed(self, p.description_, &description::define),
-    serve(self, p.description_, &description::redefine),
+    serve_owed(self, p.description_, &description::redefine),
     serve(self, p.description_, &description::copy),
     serve(self, p.pause_, &pause::set),
     [self, &it](find_atom, const request_context& context) -> caf::result<caf::ok_atom> {

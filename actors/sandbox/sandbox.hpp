@@ -77,6 +77,8 @@ struct sandbox_options {
   caption_rule captions = {};
   /// What becomes of the disks of a sandbox's runs. None: nothing is kept that no client asks for.
   run_disk_rule run_disks = {};
+  /// What a run may use that is not the first. None: what the sandbox was defined with.
+  run_limits_rule run_limits = {};
   idle_ladder ladder; ///< For one in which nothing runs and of which nothing is asked.
   snapshot_archive* files =
     nullptr; ///< What an earlier version kept of files. Null: nothing is there.

@@ -2,6 +2,7 @@
 
 #include "actors/protocol/lost_files.hpp"
 #include "actors/record_keys.hpp"
+#include "actors/run_record.hpp"
 #include "actors/sandbox/description.hpp"
 #include "actors/sandbox/disk_snapshots.hpp"
 #include "actors/sandbox/egress.hpp"
@@ -152,7 +153,7 @@ void startup::make_unless_paused() {
 void startup::choose_image_and_make() {
   adopting_ = core_.has_survived();
   if (adopting_ && (record().find(started_key) == nullptr || with_.files.has_half_its_files() ||
-                    with_.disk.has_other_disk()))
+                    with_.disk.has_other_disk() || has_no_run()))
     return end_survivor(); // No client was ever told of it.
   const auto from = image_of(core_, watch_.whose);
   image_name_ = from.name;
@@ -326,7 +327,7 @@ void startup::take_lease_and_make() {
       watch_.part(start_phase::lease) = steady_clock::now() - watch_.lease_asked;
       if (core_.now() == phase::deleting)
         return adopting_ ? end_survivor() : with_.ends.finish_delete();
-      if (!adopting_ && record().find(started_key) != nullptr)
+      if (!adopting_ && record().find(started_key) != nullptr && !begins_run())
         return write_record([this] { make(); });
       const auto start = core_.start();
       if (adopting_)
@@ -342,6 +343,17 @@ void startup::take_lease_and_make() {
       options().figures->not_started(start_failure::lease);
       fall_asleep(why);
     });
+}
+
+/// It has had runs, and none is alive: the record of the one for which it was made is not there.
+bool startup::has_no_run() const {
+  const auto run = last_run(record().entries());
+  return run && !is_alive(run->state);
+}
+
+bool startup::begins_run() const {
+  const auto run = last_run(record().entries());
+  return run && run->state == run_state::pending;
 }
 
 /// `before`: the engine was to be asked after it.

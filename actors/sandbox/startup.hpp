@@ -91,6 +91,8 @@ private:
   void take_place(then_function then);
   void take_place_cold(const then_function& then);
   void take_lease_and_make();
+  bool has_no_run() const;
+  bool begins_run() const;
   void write_record(const then_function& make);
   void record_failed(const error& why, bool before);
   void make();

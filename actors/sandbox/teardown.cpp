@@ -259,10 +259,13 @@ void teardown::finish_delete() {
   const auto destroy_record = [this, done, failed] {
     const bool persistent = with_.files.has_snapshots();
     const auto disk_from = record().value(disk_from_key);
+    const auto disk_next = record().value(disk_next_key);
     record().destroy(
-      [this, persistent, disk_from, done] {
+      [this, persistent, disk_from, disk_next, done] {
         if (persistent)
           with_.files.forget_snapshots();
+        if (!disk_next.empty() && disk_next != disk_from)
+          core_.release_snapshot(disk_next);
         if (!disk_from.empty()) // Its bytes go with it.
           return core_.release_snapshot(disk_from, done);
         done();

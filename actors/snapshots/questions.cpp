@@ -15,7 +15,7 @@ constexpr const char* id_key = "id";
 constexpr const char* sandbox_key = "sandbox";
 constexpr const char* hidden_key = "hidden_too";
 constexpr const char* copy_key = "needs_copy";
-constexpr const char* spares_key = "spares_others";
+constexpr const char* again_key = "again";
 constexpr const char* request_key = "request";
 // What a record does not have, of a description.
 constexpr const char* sandboxes_key = "sandboxes";
@@ -35,15 +35,16 @@ struct writer {
   void operator()(const hold_snapshot& asked) {
     put("hold", asked.id, asked.context);
     into[sandbox_key] = asked.sandbox;
+    if (asked.again)
+      into[again_key] = "1";
   }
   void operator()(const release_snapshot& asked) {
     put("release", asked.id, {});
     into[sandbox_key] = asked.sandbox;
   }
   void operator()(const delete_snapshot& asked) {
-    put("delete", asked.id, asked.context);
-    if (asked.spares_others)
-      into[spares_key] = "1";
+    // A node of an earlier version refuses the word, and deletes nothing.
+    put(asked.evicts ? "evict" : "delete", asked.id, asked.context);
     if (asked.keep_ms > 0)
       into[keep_key] = std::to_string(asked.keep_ms);
   }
@@ -76,11 +77,12 @@ std::optional<question> read_question(std::string_view text) {
     return find_snapshot{std::move(id), std::move(of), words.contains(hidden_key),
                          words.contains(copy_key)};
   if (asks == "hold")
-    return hold_snapshot{std::move(id), text_in(words, sandbox_key), std::move(of)};
+    return hold_snapshot{std::move(id), text_in(words, sandbox_key), std::move(of),
+                         words.contains(again_key)};
   if (asks == "release")
     return release_snapshot{std::move(id), text_in(words, sandbox_key)};
-  if (asks == "delete")
-    return delete_snapshot{std::move(id), std::move(of), words.contains(spares_key),
+  if (asks == "delete" || asks == "evict")
+    return delete_snapshot{std::move(id), std::move(of), asks == "evict",
                            number_in(words, keep_key).value_or(0)};
   return std::nullopt;
 }

@@ -8,6 +8,7 @@
 #include "actors/run_record.hpp"
 #include "actors/snapshots/copies.hpp"
 #include "actors/snapshots/disk_helpers.hpp"
+#include "actors/snapshots/eviction.hpp"
 #include "actors/snapshots/snapshot_record.hpp"
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
@@ -109,7 +110,7 @@ public:
             const auto told = [=, this] {
               to(is().value_or(made));
               if (wanted.keep_last > 0)
-                evict_older(made.origin, wanted.keep_last, wanted.evicted_keep_ms);
+                evict_older(self_->system(), options_, {made.origin, wanted.keep_last});
             };
             if (made.pending)
               return copy_or_delete(
@@ -156,7 +157,8 @@ public:
           return to(not_found());
         if (found->state == snapshot_state::failed)
           return to(error{errc::not_found, "what snapshot " + id_ + " had is lost"});
-        if (found->sandboxes >= limits::snapshot_sandboxes)
+        const bool holds = record_.find(std::string{held_prefix} + wanted.sandbox) != nullptr;
+        if (!holds && found->sandboxes >= limits::snapshot_sandboxes)
           return refuse_hold(to);
         if (found->pending)
           return to(copy_comes_later(id_));
@@ -173,6 +175,8 @@ public:
         found->keep_ms > 0
           ? record_.set_alarm(std::chrono::milliseconds{found->keep_ms}, std::move(changes))
           : record_.write(std::move(changes), {}, wanted.context);
+        if (wanted.again && holds)
+          return to(*is());
         record_.when_durable([=, this] { to(*is()); }, [to](const error& why) { to(why); });
       },
       [to](const error& why) { to(why); }, wanted.context);
@@ -214,12 +218,11 @@ public:
         const auto found = is();
         if (!found || found->state == snapshot_state::deleted)
           return to(not_found());
-        if (wanted.spares_others && others_stand_on(*found))
-          return to(error{errc::limit_reached, "another sandbox stands on snapshot " + id_});
-        if (wanted.spares_others && wanted.keep_ms > 0)
-          return expire_after(wanted.keep_ms, to);
-        log::info("snapshot.deleted", {{"id", id_}, {"request", wanted.context.id}});
-        mark_deleted([=, this] { to(is().value_or(*found)); }, [to](const error& why) { to(why); });
+        if (!wanted.evicts)
+          return delete_now(wanted, to);
+        // Some may have forgotten that they do.
+        found->sandboxes > 0 ? look_at_sandboxes([=, this] { evict(wanted, to); })
+                             : evict(wanted, to);
       },
       [to](const error& why) { to(why); }, wanted.context);
   }
@@ -663,19 +666,25 @@ private:
 
   // ---- Deletion
 
-  bool others_stand_on(const snapshot_description& is) const {
-    const auto& entries = record_.entries();
-    return std::any_of(entries.begin(), entries.end(), [&](const auto& each) {
-      return each.first.starts_with(held_prefix) &&
-             each.first.substr(held_prefix.size()) != is.origin;
-    });
+  void delete_now(const delete_snapshot& wanted, const answer_function& to) {
+    const auto found = is();
+    if (!found || found->state == snapshot_state::deleted)
+      return to(not_found());
+    log::info("snapshot.deleted", {{"id", id_}, {"request", wanted.context.id}});
+    mark_deleted([=, this] { to(is().value_or(*found)); }, [to](const error& why) { to(why); });
   }
 
-  void expire_after(std::int64_t keep_ms, const answer_function& to) {
-    const auto left = is()->last_used_ms + keep_ms - options_->time->unix_ms();
-    record_.set_alarm(std::chrono::milliseconds{std::max<std::int64_t>(left, 0)},
-                      {{keep_key, std::to_string(keep_ms)}});
-    record_.when_durable([=, this] { to(*is()); }, [to](const error& why) { to(why); });
+  void evict(const delete_snapshot& wanted, const answer_function& to) {
+    const auto found = is();
+    if (found && found->sandboxes > 0)
+      return to(error{errc::limit_reached, "a sandbox stands on snapshot " + id_});
+    if (!found || wanted.keep_ms == 0)
+      return delete_now(wanted, to);
+    record_.set_alarm(std::chrono::milliseconds{wanted.keep_ms},
+                      {{keep_key, std::to_string(wanted.keep_ms)},
+                       {used_key, std::to_string(options_->time->unix_ms())}});
+    record_.when_durable([=, this] { to(is().value_or(*found)); },
+                         [to](const error& why) { to(why); });
   }
 
   void mark_deleted(then_function then, otherwise_function otherwise) {
@@ -762,14 +771,33 @@ private:
       otherwise);
   }
 
+  /// What the record of a sandbox says of its disk and its runs. None: it cannot be read now.
+  void read_holder(const std::string& sandbox,
+                   const std::function<void(const std::optional<record_entries>&)>& then) {
+    const auto record = std::make_shared<record_entries>();
+    const auto read = [this, sandbox, record, then](std::string_view prefix, then_function next) {
+      self_
+        ->request(options_->keep->cluster, caf::infinite, read_owner_atom::value, sandbox,
+                  std::string{prefix}, request_context{})
+        .then(
+          [record, next](const std::vector<storage::entry>& found) {
+            for (const auto& [key, value] : found)
+              record->emplace(key, value);
+            next();
+          },
+          [then](const caf::error&) { then(std::nullopt); });
+    };
+    read(disk_keys, [=] { read(run_keys, [=] { then(*record); }); });
+  }
+
   /// By the record of a sandbox. One whose runs are over needs no bytes of a snapshot that was
   /// deleted: its next run does not begin with that.
-  bool stands_on_it(const std::vector<storage::entry>& of) const {
-    record_entries record;
-    for (const auto& [key, value] : of)
-      record.emplace(key, value);
-    const auto at = record.find(disk_from_key);
-    if (at == record.end() || at->second != id_)
+  bool stands_on_it(const record_entries& record) const {
+    const auto is_me = [&](const char* key) {
+      const auto at = record.find(key);
+      return at != record.end() && at->second == id_;
+    };
+    if (!is_me(disk_from_key) && !is_me(disk_next_key))
       return false;
     const auto now = is();
     const auto run = last_run(record);
@@ -799,62 +827,13 @@ private:
         continue;
       ++so_far->left;
       const auto sandbox = key.substr(held_prefix.size());
-      self_
-        ->request(options_->keep->cluster, caf::infinite, read_owner_atom::value, sandbox,
-                  std::string{}, request_context{})
-        .then(
-          [=, this, held = key](const std::vector<storage::entry>& found) {
-            if (!stands_on_it(found))
-              so_far->gone.push_back({held, std::nullopt});
-            one_less();
-          },
-          [=](const caf::error&) { one_less(); });
+      read_holder(sandbox, [=, this, held = key](const std::optional<record_entries>& record) {
+        if (record && !stands_on_it(*record))
+          so_far->gone.push_back({held, std::nullopt});
+        one_less();
+      });
     }
     one_less();
-  }
-
-  /// Those of the origin beyond the newest `keep`. One on which another sandbox stands refuses.
-  void evict_older(const std::string& origin, std::uint32_t keep, std::int64_t evicted_keep_ms) {
-    const auto kept = busy();
-    const auto limit = std::min<std::size_t>(keep, storage::store::max_page_lines);
-    self_
-      ->request(options_->keep->finder, caf::infinite,
-                scan_marks{list_of_origin(origin), {}, limit, true})
-      .then(
-        [=, this](const storage::mark_page& found) {
-          if (found.more)
-            evict_behind({found.lines.back().key, found.lines.back().owner}, origin,
-                         evicted_keep_ms, kept);
-        },
-        [kept](const caf::error&) {});
-  }
-  /// A page at a time.
-  void evict_behind(const storage::mark_position& last, const std::string& origin,
-                    std::int64_t keep_ms, const std::shared_ptr<void>& kept) {
-    self_
-      ->request(options_->keep->finder, caf::infinite,
-                scan_marks{list_of_origin(origin), last, limits::list_page_sandboxes})
-      .then(
-        [=, this](const storage::mark_page& found) {
-          const auto directory = options_->objects->get();
-          if (!directory)
-            return;
-          for (const auto& each : found.lines)
-            if (const auto id = evicted(each, keep_ms); !id.empty())
-              self_->request(directory, caf::infinite, delete_snapshot{id, {}, true, keep_ms})
-                .then([kept](const snapshot_description&) {}, [kept](const caf::error&) {});
-          if (found.more)
-            evict_behind({found.lines.back().key, found.lines.back().owner}, origin, keep_ms, kept);
-        },
-        [kept](const caf::error&) {});
-  }
-  /// Empty: it expires soon enough already.
-  static std::string evicted(const storage::owned_entry& line, std::int64_t keep_ms) {
-    const auto name = object_name::parse(line.owner);
-    if (!name || keep_ms == 0)
-      return name ? name->id : std::string{};
-    const auto is = describe(name->id, from_text(line.value));
-    return is && is->keep_ms > 0 && is->keep_ms <= keep_ms ? std::string{} : name->id;
   }
 
   const snapshot_pointer self_;

@@ -71,18 +71,26 @@ response sandbox_answer(const named_call& call, const sandbox_view& view, bool r
 
 using found_function = std::function<void(const sandbox_view&, const sandbox_description&)>;
 
-/// `found` is called for a sandbox of this project with that name.
-void find_any(const named_call& call, const reply& to, found_function found) {
-  question{*call.with, call.id(), find_runs{}, to}
-    .within(look_patience, late_answer())
-    .starts(false)
-    .or_else([name = call.name](question_stage, const error& why) {
-      return why.code == errc::not_found ? unknown_sandbox(name) : failure(why);
-    })
-    .then<run_list>([=](const run_list& all) {
-      const auto view = view_of(call.id(), all.sandbox);
-      view ? found(*view, all.sandbox) : to->respond(unknown_sandbox(call.name));
-    });
+/// `found` is called for a sandbox of this project with that name. `absent`: there is none;
+/// without, that is answered.
+void find_any(const named_call& call, const reply& to, found_function found,
+              std::function<void()> absent = nullptr) {
+  to->answer_within(look_patience, late_answer());
+  const auto none = [=] { absent ? absent() : to->respond(unknown_sandbox(call.name)); };
+  find_runs look;
+  look.context = to->context();
+  sandbox_question<find_runs, run_list> asked{call.with->directory, call.id(), std::move(look),
+                                              [=](const run_list& all) {
+                                                const auto view = view_of(call.id(), all.sandbox);
+                                                view ? found(*view, all.sandbox) : none();
+                                              },
+                                              [=](question_stage, const error& why) {
+                                                why.code == errc::not_found
+                                                  ? none()
+                                                  : to->respond(failure(why));
+                                              }};
+  asked.starts_it = false;
+  ask_sandbox(*call.with, std::move(asked));
 }
 
 /// One that is being made, or was left in the middle of that, is none yet.
@@ -322,7 +330,6 @@ void get(const named_call& call, const std::string&, const reply& to) {
       return to->respond(sandbox_answer(call, view));
     // A run that begins or ends is waited for.
     begin_run message{view.is.timeout_ms};
-    message.limits = limits_of(view.is);
     message.resumes = true;
     question{*call.with, call.id(), std::move(message), to}
       .within(create_patience, late_answer())
@@ -374,10 +381,14 @@ void patch(const named_call& call, const std::string& body, const reply& to) {
     changed.updated_ms = system_clock{}.unix_ms();
     message.metadata =
       metadata_change{metadata_api, text_of(changed), is.metadata.at(metadata_api)};
+    const auto aim = message.snapshot;
     question{*call.with, call.id(), std::move(message), to}
       .within(look_patience, late_answer())
       .starts(false)
-      .or_else(failed)
+      .or_else([aim](question_stage, const error& why) {
+        return why.code == errc::snapshot_gone ? failure(gone_snapshot(id_of_snapshot(aim)))
+                                               : failure(why);
+      })
       .then<sandbox_description>([=](const sandbox_description& now) {
         const auto told = view_of(call.id(), now);
         if (!told || text_of(told->is) != text_of(changed))
@@ -394,8 +405,17 @@ void patch(const named_call& call, const std::string& body, const reply& to) {
   });
 }
 
+/// The last thing that a deletion does.
+void remove_snapshots(const named_call& call, const reply& to, const response& then) {
+  if (!call.deletes_snapshots)
+    return to->respond(response{then});
+  delete_snapshots_of(call.with, call.id(), to->context(), [to, then](const result<void>& done) {
+    to->respond(done ? response{then} : failure(done.reason()));
+  });
+}
+
 void remove(const named_call& call, const std::string&, const reply& to) {
-  find_any(call, to, [=](sandbox_view view, const sandbox_description&) {
+  const auto go_on = [=](sandbox_view view, const sandbox_description&) {
     to->answer_within(delete_patience, late_answer());
     // What is told is how it stands when nothing of it runs.
     if (is_alive(view.run.state)) {
@@ -406,26 +426,24 @@ void remove(const named_call& call, const std::string&, const reply& to) {
     out.begin_object().key("sandbox");
     write_sandbox(out, view);
     out.end_object();
-    const auto over = [call, to, text = out.str()] {
-      if (!call.deletes_snapshots)
-        return to->respond({200, text});
-      delete_snapshots_of(call.with, call.id(), to->context(),
-                          [to, text](const result<void>& done) {
-                            to->respond(done ? response{200, text} : failure(done.reason()));
-                          });
-    };
     call.with->system->spawn(
-      [over](caf::event_based_actor* self, const directory_actor& directory, const std::string& id,
-             const reply& told) {
-        self->request(directory, caf::infinite, delete_atom::value, id, told->context())
-          .then([=](caf::ok_atom) { over(); },
-                [=](const caf::error& failed) {
-                  const auto why = from_caf(failed);
-                  why.code == errc::sandbox_not_running ? over() : told->respond(failure(why));
-                });
+      [call](caf::event_based_actor* self, const directory_actor& directory, const reply& told,
+             const std::string& text) {
+        self->request(directory, caf::infinite, delete_atom::value, call.id(), told->context())
+          .then(
+            [=](caf::ok_atom) {
+              remove_snapshots(call, told, {200, text});
+            },
+            [=](const caf::error& why_not) {
+              const auto why = from_caf(why_not);
+              why.code == errc::sandbox_not_running ? remove_snapshots(call, told, {200, text})
+                                                    : told->respond(failure(why));
+            });
       },
-      call.with->directory, call.id(), to);
-  });
+      call.with->directory, to, out.str());
+  };
+  // A request that is sent again has the snapshots of what the first one has deleted.
+  find_any(call, to, go_on, [=] { remove_snapshots(call, to, unknown_sandbox(call.name)); });
 }
 
 using named_handler = std::function<void(const named_call&, const std::string& body, const reply&)>;

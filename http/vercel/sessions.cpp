@@ -119,8 +119,11 @@ void set_network(const session_call& call, const std::string& body, const reply&
   ask_session<run_list>(call, look, to, [=](const run_list& all) {
     if (all.runs.empty() || !settings_of(all.sandbox))
       return to->respond(unknown_session());
-    if (all.runs.front().state != run_state::running)
-      return to->respond(failure(error{errc::run_over, {}}));
+    if (const auto now = all.runs.front().state; now != run_state::running)
+      return to->respond(failure(error{now == run_state::stopping       ? errc::run_stopping
+                                       : now == run_state::snapshotting ? errc::run_snapshotting
+                                                                        : errc::run_over,
+                                       {}}));
     auto changed = *settings_of(all.sandbox);
     changed.network = wish;
     changed.updated_ms = system_clock{}.unix_ms();

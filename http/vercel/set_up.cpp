@@ -112,6 +112,12 @@ run_limits limits_of(const settings& is) {
           policy_of(is.network)};
 }
 
+std::optional<run_limits> limits_in(const api_metadata& all) {
+  const auto at = all.find(metadata_api);
+  const auto is = at == all.end() ? std::nullopt : read_settings(at->second);
+  return is ? std::optional{limits_of(*is)} : std::nullopt;
+}
+
 define_sandbox definition_of(const create_request& wanted) {
   const auto& is = wanted.wanted;
   define_sandbox message;

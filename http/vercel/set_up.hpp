@@ -15,6 +15,8 @@ define_sandbox definition_of(const create_request& wanted);
 
 /// What a session may use and reach.
 run_limits limits_of(const settings& is);
+/// None: the sandbox is not this API's.
+std::optional<run_limits> limits_in(const api_metadata& all);
 
 /// A command, and what is told if it fails: its last words follow.
 struct set_up_step {

@@ -115,17 +115,22 @@ route snapshot_route(const shared_services& with, const std::string& prefix, ver
 
 // ---- Lists
 
-void list(const shared_services& with, list_snapshots wanted, const reply& to) {
+void list(const shared_services& with, list_snapshots wanted, const std::string& project,
+          const reply& to) {
   to->answer_within(look_patience, late_answer());
   ask_directory<snapshot_page>(
     *with, std::move(wanted),
-    [to](const snapshot_page& page) {
+    [to, project](const snapshot_page& page) {
       json::ascii_writer out;
       out.begin_object().key("snapshots").begin_array();
+      std::size_t count = 0;
       for (const auto& each : page.snapshots)
-        write_snapshot(out, each);
+        if (each.group == project) { // Else it was taken before the sandbox was in one.
+          write_snapshot(out, each);
+          ++count;
+        }
       out.end_array().key("pagination");
-      write_pagination(out, page.snapshots.size(),
+      write_pagination(out, count,
                        page.next.empty() ? std::nullopt : std::optional{cursor_text(page.next)});
       out.end_object();
       to->respond({200, out.str()});
@@ -160,8 +165,7 @@ admission admit_list(const shared_services& with, const matched_request& what) {
       return bad("the cursor is not valid");
     wanted.after = *place;
   }
-  return answered_by(
-    [with, wanted](const std::string&, const reply& to) { list(with, wanted, to); });
+  return answered_by([=](const std::string&, const reply& to) { list(with, wanted, project, to); });
 }
 
 // ---- The tree
@@ -407,7 +411,7 @@ void delete_page(caf::event_based_actor* self, const std::shared_ptr<deletion>& 
             .then([=](const snapshot_description&) { one_less(self, st); },
                   [=](const caf::error& failed) {
                     const auto why = from_caf(failed);
-                    // Another sandbox stands on it, or it went meanwhile.
+                    // A sandbox stands on it, or it went meanwhile.
                     if (why.code != errc::limit_reached && why.code != errc::not_found)
                       st->why = why;
                     one_less(self, st);

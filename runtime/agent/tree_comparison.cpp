@@ -1,6 +1,7 @@
 #include "runtime/agent/tree_comparison.hpp"
 
 #include "base/disk_changes.hpp"
+#include "base/tree_frames.hpp"
 #include "base/unique_fd.hpp"
 #include "runtime/agent/channel.hpp"
 #include "runtime/agent/directory_entries.hpp"
@@ -131,7 +132,7 @@ private:
       if (length > 0)
         name_ += '/';
       name_ += *at;
-      if (name_.size() <= max_path && is_wanted())
+      if (name_.size() <= max_path && is_wanted() && !is_below_mounts(name_))
         compare_entry(before, now, image, at->c_str());
       if (depth_ == 0 && *at == own_layer && is_wanted()) {
         ++depth_; // Nothing is in it unless the machine's /usr is over that of the image.

@@ -617,6 +617,8 @@ private:
   std::string shown() const { return name_.empty() ? "." : "./" + name_; }
 
   bool excluded() const {
+    if (whole_ && is_below_mounts(name_))
+      return true;
     const auto name = shown();
     for (char** each = excludes_; *each != nullptr; ++each)
       if (::fnmatch(*each, name.c_str(), FNM_LEADING_DIR) == 0)

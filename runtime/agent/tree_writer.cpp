@@ -236,7 +236,8 @@ private:
     if (head.kind == entry_kind::attributes)
       return !whole_ || next_has_.read(next.target);
     const bool good = head.kind != entry_kind::file || take_file(next);
-    if (head.kind != entry_kind::file && head.kind != entry_kind::end && top_ >= 0)
+    const bool is_left_out = whole_ && is_below_mounts(next.name);
+    if (head.kind != entry_kind::file && head.kind != entry_kind::end && top_ >= 0 && !is_left_out)
       make(next);
     next_has_ = {};
     return good;

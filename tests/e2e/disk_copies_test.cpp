@@ -37,6 +37,8 @@ TEST_CASE("a snapshot that its node has lost comes back from its copy", "[snapsh
   node it{copies_in(place)};
   it.keeps_snapshots = true;
   said(it, "abc", make_files);
+  // What is written by requests leaves something of the runtime's, where nobody sees it.
+  CHECK(it.ask("PUT", "/v1/sandbox/abc/file/workspace/written", "by a request").status == 200);
   const auto files = said(it, "abc", show_files);
   const auto first = take(it, "abc");
   said(it, "abc", "echo two > tree/file; rm /tmp/there");
@@ -52,6 +54,7 @@ TEST_CASE("a snapshot that its node has lost comes back from its copy", "[snapsh
   CHECK(member(found, "state") == "created");
   const auto box = make_from(it, first);
   CHECK(said(it, box, show_files) == files);
+  CHECK(said(it, box, "cat written") == "by a request");
   CHECK(said(it, make_from(it, second), "cat tree/same; ls /tmp/there || echo gone")
           .ends_with("two\ngone\n"));
   // They are this node's again, and have nothing of what has brought them back.

@@ -348,6 +348,7 @@ public:
     if (then)
       then();
   }
+  void evict_snapshots(const snapshot_retention& as) override { evictions.push_back(as); }
   void hibernate_if_idle() override { ++rests; }
   poster post() const override {
     return [all = mailbox](std::function<void()> go) {
@@ -393,6 +394,7 @@ public:
   std::vector<std::function<void()>> want_lease;
   int thaws = 0;
   std::map<std::string, snapshot_description> snapshots;
+  std::vector<snapshot_retention> evictions;
   std::vector<std::string> released; ///< Snapshots.
   int rests = 0;                     ///< How often it was to hibernate if it was idle.
   std::vector<std::shared_ptr<fake_child_process>> processes;

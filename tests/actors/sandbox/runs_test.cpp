@@ -666,3 +666,78 @@ TEST_CASE("a run in the record, and back", "[parts][runs]") {
   CHECK(again().state == run_state::snapshotting);
   CHECK(actors::read_run(3, "3 1 2 3 4 5 6 7 8")->began_with.empty());
 }
+
+TEST_CASE("while a run is alive its disk and its image go together", "[parts][runs][snapshots]") {
+  box_with_disks with;
+  const auto old = with.it.stop(with.it.begin().got().run.number).got().run.snapshot;
+  const auto second = with.resume().got().run.number;
+  snapshot_description other{"other", "elsewhere"};
+  other.image = "another";
+  with.box.snapshots["other"] = other;
+  const auto image = with.value("image");
+  CHECK(with.aim_at("other").got().snapshot == "other");
+  CHECK(with.value("disk_from") == old);
+  CHECK(with.value("disk_next") == "other");
+  CHECK(with.value("image") == image);
+  const bool leaves = GENERATE(true, false);
+  with.kept.keeps = leaves;
+  const auto left = with.it.stop(second).got().run.snapshot;
+  if (leaves) {
+    CHECK(with.made(left).image == image);
+    CHECK(with.value("disk_next").empty());
+    CHECK(with.box.released.back() == old);
+    CHECK(std::count(with.box.released.begin(), with.box.released.end(), "other") == 1);
+  } else {
+    CHECK(left.empty());
+    with.box.engine.snapshots->insert("other");
+    CHECK(with.resume().code() == errc::launch_failed); // There is no such image here.
+    CHECK(with.value("image") == "another");
+    CHECK(with.value("disk_from") == "other");
+    CHECK(with.value("disk_next").empty());
+    CHECK(with.box.released.back() == old);
+  }
+}
+
+TEST_CASE("older snapshots make room once the sandbox stands on the new one",
+          "[parts][runs][snapshots]") {
+  box_with_disks with;
+  const auto first = with.it.begin().got().run.number;
+  auto& place = with.box.newest();
+  place.hold_snapshot = true;
+  auto told = with.it.stop(first);
+  CHECK(with.box.evictions.empty());
+  place.hold_snapshot = false;
+  place.finish_snapshots();
+  with.box.run();
+  REQUIRE(with.box.evictions.size() == 1);
+  CHECK(with.box.evictions.front().keep_last == 2);
+  CHECK(told.got().run.state == run_state::stopped);
+}
+
+TEST_CASE("what is to be kept while a run leaves its disk is answered with that",
+          "[parts][runs][snapshots]") {
+  box_with_disks with;
+  with.box.fake_world::options->keeps_disks = true;
+  const auto first = with.it.begin().got().run.number;
+  auto& place = with.box.newest();
+  place.hold_snapshot = true;
+  auto told = with.it.stop(first);
+  owed<caf::ok_atom> kept;
+  with.box.parts.persistence_.keep(kept);
+  with.box.run();
+  CHECK(kept.open());
+  place.hold_snapshot = false;
+  place.finish_snapshots();
+  with.box.run();
+  kept.got();
+  CHECK(with.box.snapshots.size() == 1);
+}
+
+TEST_CASE("a run that was lost is revived by no request of another API", "[parts][runs]") {
+  box_with_runs it;
+  sandbox_run run{7, run_state::running, 1, 2, 0, 0, 60'000};
+  it.box.cluster.kept["run/0000000000000007"] = actors::text_of(run);
+  CHECK(it.use().code() == errc::run_over);
+  CHECK(it.box.engine.creations.empty());
+  CHECK(it.find().runs.front().state == run_state::aborted);
+}
