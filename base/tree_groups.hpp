@@ -24,7 +24,7 @@ constexpr bool begins_group(std::string_view name) {
 struct group_key {
   std::uint64_t words[2];
 
-  auto operator<=>(const group_key&) const = default;
+  auto operator<=>(const group_key&) const = default; // NOLINT(modernize-use-nullptr)
 };
 
 /// Makes the key of what is added, one after the other.

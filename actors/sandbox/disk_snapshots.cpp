@@ -177,7 +177,7 @@ void disk_snapshots::begin(const take_snapshot& wanted, const reply<snapshot_des
   const bool stands_on_it = of == purpose::next_start;
   if (of == purpose::seen && taking_.size() >= limits::snapshots_at_once)
     return to.fail({errc::limit_reached, "as many snapshots of this sandbox are taken as may be"});
-  const auto id = wanted.id.empty() ? sandbox_id::generate().str() : wanted.id;
+  const auto id = wanted.id.empty() ? options().new_snapshot_of(core_.id()) : wanted.id;
   taking asked{wanted, {to}, pending_operation{core_}};
   asked.is = describe_next(id, wanted);
   asked.start = core_.start();
@@ -426,7 +426,7 @@ void disk_snapshots::take_and_keep(const take_snapshot& wanted,
                                    const reply<snapshot_description>& to) {
   auto kept = wanted;
   if (kept.id.empty())
-    kept.id = sandbox_id::generate().str();
+    kept.id = options().new_snapshot_of(core_.id());
   keep_for_next_run(kept, [to](const result<snapshot_description>& made) { to.give(made); });
 }
 

@@ -108,13 +108,24 @@ void runs::end_lost(const then_function& go, const otherwise_function& otherwise
   if (!last || !is_lost(*last))
     return go();
   // Its snapshot may have been taken, and not been told of.
-  if (is_ending(last->state) && !last->snapshot.empty() && !has_left_disk(*last))
+  if (is_ending(last->state) && !last->snapshot.empty() && !has_left_disk(*last)) {
+    const pending_operation mine{core_};
+    const auto failed = [otherwise, mine](const error& why) {
+      otherwise(why);
+      mine.over();
+    };
     return with_.disk.find_for_next_run(last->snapshot,
                                         [=, this](const result<snapshot_description>& found) {
                                           if (!found && found.reason().code != errc::not_found)
-                                            return otherwise(found.reason());
-                                          write_lost_end(go, otherwise);
+                                            return failed(found.reason());
+                                          write_lost_end(
+                                            [go, mine] {
+                                              go();
+                                              mine.over();
+                                            },
+                                            failed);
                                         });
+  }
   write_lost_end(go, otherwise);
 }
 
@@ -410,7 +421,7 @@ void runs::note_end_begins(sandbox_run& run, const std::optional<stop_run>& want
   run.state = snapshots ? run_state::snapshotting : run_state::stopping;
   run.stop_asked_ms = options().time->unix_ms();
   if (options().keeps_snapshots() && (snapshots || with_.disk.retention().keeps)) {
-    run.snapshot = own_snapshot_ = sandbox_id::generate().str();
+    run.snapshot = own_snapshot_ = options().new_snapshot_of(core_.id());
     run.snapshot_keep_ms = snapshots ? wanted->keep_ms : std::nullopt;
   }
   write(run);
@@ -507,18 +518,21 @@ void runs::stopped(const error& why) {
     return write_end_of(*run);
   // Its snapshot may be there all the same.
   settles_ = true;
+  const pending_operation mine{core_};
   with_.disk.find_for_next_run(
-    run->snapshot, [this, number = run->number](const result<snapshot_description>&) {
+    run->snapshot, [this, mine, number = run->number](const result<snapshot_description>&) {
       settles_ = false;
-      const auto now = run_of(number);
-      if (!now || !is_alive(now->state) || core_.now() == phase::deleting)
-        return;
       core_.with_lease(
-        [this, number] {
-          if (const auto still = run_of(number); still && is_alive(still->state))
-            write_end_of(*still);
+        [this, mine, number] {
+          const auto now = run_of(number);
+          if (now && is_alive(now->state) && core_.now() != phase::deleting)
+            write_end_of(*now);
+          mine.over();
         },
-        [this](const error& failed) { refuse_all(failed); });
+        [this, mine](const error& failed) {
+          refuse_all(failed);
+          mine.over();
+        });
     });
 }
 

@@ -75,6 +75,8 @@ struct sandbox_options {
   group_rule groups = {};
   /// What people read of a sandbox. None: nothing.
   caption_rule captions = {};
+  /// What a snapshot of that sandbox is called which no client has named. None: as nobody guesses.
+  std::function<std::string(const std::string& sandbox)> snapshot_names = {};
   /// What becomes of the disks of a sandbox's runs. None: nothing is kept that no client asks for.
   run_disk_rule run_disks = {};
   /// What a run may use that is not the first. None: what the sandbox was defined with.
@@ -101,6 +103,10 @@ struct sandbox_options {
   /// For what commands say that wait, of all sandboxes together.
   std::shared_ptr<byte_budget> waiting_bytes =
     std::make_shared<byte_budget>(limits::waiting_node_bytes);
+
+  std::string new_snapshot_of(const std::string& sandbox) const {
+    return snapshot_names ? snapshot_names(sandbox) : sandbox_id::generate().str();
+  }
 
   /// Snapshots of disks: in a cluster any node has to come by the bytes.
   bool keeps_snapshots() const { return !ours || copies != nullptr; }

@@ -862,3 +862,124 @@ TEST_CASE("a snapshot says when its image is not what it was", "[actors][snapsho
   CHECK(compare(other.id, made.id).reason().code == errc::invalid_request);
   CHECK(compare(other.id, {}).value().older.empty());
 }
+
+// ---- From run to run
+
+namespace {
+
+/// Sandboxes of one group, whose runs leave their disks.
+struct node_with_runs : node_with_snapshots {
+  node_with_runs() {
+    options->groups = [](const api_metadata&) { return grouped_sandbox{"p", "name"}; };
+    options->run_disks = [this](const api_metadata&) { return kept; };
+  }
+  run_report begin(const char* id) {
+    begin_run wanted{600'000};
+    wanted.resumes = true;
+    return sys.ask<run_report>(at_rest(id), wanted).value();
+  }
+  pending<run_report> try_to_begin(const char* id) {
+    begin_run wanted{600'000};
+    wanted.resumes = true;
+    return sys.ask<run_report>(at_rest(id), wanted);
+  }
+  /// The snapshot that the run leaves.
+  std::string stop(const char* id, std::uint64_t run) {
+    const auto left = sys.ask<run_report>(at_rest(id), stop_run{run}).value().run.snapshot;
+    take_time(1ms);
+    sys.run();
+    return left;
+  }
+  std::string cycle(const char* id) { return stop(id, begin(id).run.number); }
+  snapshot_state state_of(const std::string& id) { return find(id).value().state; }
+
+  snapshot_retention kept{true, 0, 1, 0};
+};
+
+} // namespace
+
+TEST_CASE("what a run leaves makes room for itself, and spares what a sandbox stands on",
+          "[actors][snapshots][runs]") {
+  node_with_runs node;
+  node.define("abc", "").value();
+  const auto first = node.cycle("abc");
+  const auto second = node.cycle("abc");
+  CHECK(node.state_of(first) == snapshot_state::deleted);
+  CHECK_FALSE(node.has_bytes(first));
+  CHECK(node.list({.origin = "abc"}) == std::vector{second});
+
+  node.define("def", second).value();
+  const auto third = node.cycle("abc");
+  CHECK(node.state_of(second) == snapshot_state::created);
+  node.remove_sandbox("def");
+  const auto fourth = node.cycle("abc");
+  CHECK(node.state_of(second) == snapshot_state::deleted);
+  CHECK(node.state_of(third) == snapshot_state::deleted);
+
+  INFO("what is not deleted gets the usual time");
+  node.kept.evicted_keep_ms = 60'000;
+  const auto fifth = node.cycle("abc");
+  CHECK(node.state_of(fourth) == snapshot_state::created);
+  CHECK(node.find(fourth).value().keep_ms == 60'000);
+  node.take_time(61s);
+  node.ring(fourth);
+  CHECK(node.state_of(fourth) == snapshot_state::deleted);
+
+  INFO("those of an earlier sandbox of that name are its own");
+  node.kept.evicted_keep_ms = 0;
+  node.remove_sandbox("abc");
+  node.take_time(1s);
+  node.define("abc", "").value();
+  node.cycle("abc");
+  node.cycle("abc");
+  CHECK(node.state_of(fifth) == snapshot_state::created);
+}
+
+TEST_CASE("a sandbox whose runs are over keeps no bytes of what was deleted",
+          "[actors][snapshots][runs]") {
+  node_with_runs node;
+  node.define("abc", "").value();
+  const auto left = node.cycle("abc");
+  CHECK(node.remove(left).value().state == snapshot_state::deleted);
+  node.take_time(limits::snapshot_hold_settles + 1min);
+  node.ring(left);
+  node.sys.run();
+  CHECK_FALSE(node.has_bytes(left));
+  CHECK(node.try_to_begin("abc").reason().code == errc::snapshot_gone);
+
+  INFO("while a run is alive it does");
+  node.define("def", "").value();
+  const auto base = node.cycle("def");
+  const auto run = node.begin("def").run;
+  CHECK(run.began_with == base);
+  CHECK(node.remove(base).value().state == snapshot_state::deleted);
+  node.take_time(limits::snapshot_hold_settles + 1min);
+  node.ring(base);
+  CHECK(node.has_bytes(base));
+  const auto next = node.stop("def", run.number);
+  CHECK_FALSE(node.has_bytes(base));
+  CHECK(node.find(next).value().parent == base);
+}
+
+TEST_CASE("the snapshots of a group are in lists both ways, and those of one parent",
+          "[actors][snapshots][runs]") {
+  node_with_runs node;
+  node.kept.keep_last = 0;
+  node.define("abc", "").value();
+  node.define("def", "").value();
+  const auto one = node.cycle("abc");
+  const auto two = node.cycle("abc");
+  const auto other = node.cycle("def");
+  CHECK(node.list({.group = "p"}) == std::vector{other, two, one});
+  CHECK(node.list({.group = "p", .turned = true}) == std::vector{one, two, other});
+  CHECK(node.list({.origin = "abc", .turned = true}) == std::vector{one, two});
+  CHECK(node.list({.group = "q"}).empty());
+  CHECK(node.list({.parent = one}) == std::vector{two});
+  const list_snapshots first{.limit = 2, .group = "p"};
+  const auto page = node.sys.ask<snapshot_page>(node.directory, first).value();
+  CHECK(node.list({.after = page.next, .limit = 5, .group = "p"}) == std::vector{one});
+  node.remove(two).value();
+  CHECK(node.list({.group = "p"}) == std::vector{other, one});
+  CHECK(node.list({.parent = one}) == std::vector{two});
+  CHECK(node.find(two).value().group == "p");
+}

@@ -109,6 +109,7 @@ TEST_CASE("so many creates a minute, and the client is told when to come again",
 
 TEST_CASE("for a key that has projects, others are not there", "[keys]") {
   node it{with_keys("{sandboxes: 9}")};
+  it.keeps_snapshots = true; // Of their sessions.
   const auto make = [&](const std::string& project, const std::string& key) {
     return it.ask("POST", "/v3/sandboxes", R"({"projectId":")" + project + R"(","name":"box"})",
                   bearer(key));

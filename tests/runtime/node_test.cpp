@@ -104,7 +104,7 @@ TEST_CASE("a server that comes after another has what that one left", "[runtime]
   const auto spawner = node.spawner();
   const auto agents = node.agents();
   REQUIRE(agents.size() == 1);
-  CHECK(find_process("sleep 4714") > 0);
+  CHECK(eventually([] { return find_process("sleep 4714") > 0; })); // Its shell becomes that.
   node.serve();
   CHECK(node.spawner() == spawner);
   CHECK(node.engine().survivors() == std::vector<std::string>{"test"});

@@ -193,18 +193,22 @@ void actor_history::check_snapshots() {
     std::size_t at = 0; ///< The node, or where it is asked for.
     bool runs = false;
   };
-  std::vector<std::shared_ptr<begin>> begins, boxes;
+  std::vector<std::shared_ptr<begin>> begins, boxes, desks;
   for (const auto& id : snapshots.good_ones())
     for (std::size_t i = 0; i < nodes; ++i)
       begins.push_back(std::make_shared<begin>(begin{snapshots.asks_for_box(id), i}));
   for (const auto& box : snapshots.good_boxes())
     boxes.push_back(std::make_shared<begin>(begin{box}));
+  for (const auto& desk : snapshots.good_desks())
+    desks.push_back(std::make_shared<begin>(begin{desk}));
   const auto is_over = [&] {
     std::erase_if(begins, [&](const auto& each) { return !snapshots.is_wanted(each->box, true); });
     std::erase_if(boxes, [&](const auto& each) { return !snapshots.is_wanted(each->box, false); });
+    std::erase_if(desks, [&](const auto& each) { return !snapshots.is_good_desk(each->box); });
     const auto runs = [](const auto& each) { return each->runs; };
     return std::all_of(begins.begin(), begins.end(), runs) &&
-           std::all_of(boxes.begin(), boxes.end(), runs);
+           std::all_of(boxes.begin(), boxes.end(), runs) &&
+           std::all_of(desks.begin(), desks.end(), runs);
   };
   const auto try_all = [&] {
     const auto note = [](const auto& each) {
@@ -216,6 +220,9 @@ void actor_history::check_snapshots() {
     for (const auto& each : boxes)
       if (!each->runs)
         at_node(time.below(nodes)).use_box(each->box, note(each));
+    for (const auto& each : desks)
+      if (!each->runs)
+        at_node(time.below(nodes)).begin_desk(each->box, note(each));
   };
   for (const auto until = time.now() + last_begins; !is_over() && time.now() < until;) {
     try_all();
@@ -227,6 +234,8 @@ void actor_history::check_snapshots() {
   for (const auto& each : boxes)
     demand(each->runs,
            each->box + " does not start again with snapshot " + snapshots.snapshot_of(each->box));
+  for (const auto& each : desks)
+    demand(each->runs, each->box + " has left its disk, and does not begin again");
   snapshots.check_records();
 }
 

@@ -47,6 +47,8 @@ public:
   /// A sandbox begins here with the snapshot of that box: it is made, if that has not been done,
   /// and started. `then` is told whether it runs.
   void begin_box(const std::string& box, std::function<void(bool)> then);
+  /// A run of that desk, which is made if need be, wherever it is. `then` is told whether it runs.
+  void begin_desk(const std::string& desk, std::function<void(bool)> then);
   /// A box of clients', wherever it is.
   void use_box(const std::string& box, std::function<void(bool)> then);
 
@@ -87,7 +89,7 @@ private:
   void look_at(const std::string& id, int tries);
 
   // Of snapshots: see snapshot_plays.cpp.
-  static constexpr double uses_of_snapshots = 0.12; ///< Of all uses.
+  static constexpr double uses_of_snapshots = 0.2; ///< Of all uses.
   void use_snapshots(const std::string& id);
   void answer_for_snapshot(const std::string& question,
                            const std::function<void(result<std::string>)>& reply);
@@ -104,6 +106,10 @@ private:
                     const std::function<void()>& then);
   void start_box(const std::string& box, std::function<void(bool)> then);
   void delete_box(const std::string& box);
+  void use_desk(const std::string& desk);
+  void run_desk(const std::string& desk, const std::function<void(bool)>& then);
+  void stop_desk(const std::string& desk);
+  void delete_desk(const std::string& desk);
   /// Some program writes into the disk of a sandbox that runs here.
   void write_disk(const std::string& id);
 

@@ -77,6 +77,10 @@ std::shared_ptr<sandbox_options> actor_node::server::make_options(keepers keep) 
       most_cached * 4096, 0s});
   made->acknowledges_copies = self.told().snapshots.shared();
   made->groups = everybodys_group;
+  made->run_disks = [](const api_metadata&) { return snapshot_retention{true}; };
+  made->snapshot_names = [this](const std::string& sandbox) {
+    return self.told().snapshots.asks(sandbox, false);
+  };
   made->ladder.stop_after = 3s;
   return made;
 }

@@ -47,10 +47,16 @@ std::string snapshot_book::value(const std::string& id, const char* key) const {
 
 void snapshot_book::begins(const std::string& sandbox, const std::string& id,
                            const std::string& text) {
-  const auto at = boxes_.find(sandbox);
-  // A box that was deleted is any sandbox, for whoever asks late.
-  demand(at == boxes_.end() ? id.empty() : id == at->second.snapshot || at->second.delete_asked,
-         sandbox + " begins with snapshot " + id);
+  if (const auto of = desks_.find(sandbox); of != desks_.end()) {
+    // Later names are of later snapshots.
+    demand(of->second.delete_asked || id >= of->second.left,
+           sandbox + " begins with snapshot " + id + ", and has left " + of->second.left);
+  } else {
+    const auto at = boxes_.find(sandbox);
+    // A box that was deleted is any sandbox, for whoever asks late.
+    demand(at == boxes_.end() ? id.empty() : id == at->second.snapshot || at->second.delete_asked,
+           sandbox + " begins with snapshot " + id);
+  }
   disk_is(sandbox, text);
   if (id.empty())
     return;
@@ -155,6 +161,60 @@ std::optional<std::string> snapshot_book::any_box() const {
   if (known.empty())
     return std::nullopt;
   return known[all_.time.below(std::min(known.size(), most_boxes))];
+}
+
+// ---- Desks
+
+std::string snapshot_book::new_desk() {
+  auto name = numbered("desk", desks_.size());
+  desks_[name] = {};
+  return name;
+}
+
+std::optional<std::string> snapshot_book::any_desk() const {
+  const auto known = names_of(desks_, [](const desk& each) { return !each.delete_asked; });
+  return known.empty() ? std::nullopt : std::optional{known[all_.time.below(known.size())]};
+}
+
+void snapshot_book::desk_runs(const std::string& name, std::uint64_t run) {
+  auto& mine = desks_.at(name);
+  demand(mine.delete_asked || run >= mine.run, name + " has an older run than before");
+  if (run > mine.run)
+    all_.count(mine.left.empty() ? "runs begun" : "runs begun that follow a stop");
+  mine.run = std::max(mine.run, run);
+}
+
+void snapshot_book::desk_stopped(const std::string& name, const sandbox_run& run) {
+  if (run.state != run_state::stopped)
+    return all_.count("runs that left nothing");
+  auto& mine = desks_.at(name);
+  demand(!run.snapshot.empty(), "a run of " + name + " was stopped, and has left nothing");
+  if (run.snapshot <= mine.left)
+    return;
+  all_.count("runs stopped");
+  snapshot_description is{run.snapshot, name};
+  taken(run.snapshot, is);
+  mine.left = run.snapshot;
+}
+
+bool snapshot_book::may_be_gone(const desk& which) const {
+  if (which.left.empty() || which.delete_asked)
+    return true;
+  // A later one that nobody has heard of may have been lost, or deleted as well.
+  for (auto at = snapshots_.find(which.left); at != snapshots_.end(); ++at)
+    if (at->second.source == snapshots_.at(which.left).source &&
+        (at->second.lost || at->second.delete_asked != 0))
+      return true;
+  return false;
+}
+
+void snapshot_book::desk_gone(const std::string& name) const {
+  demand(may_be_gone(desks_.at(name)),
+         name + " has left " + desks_.at(name).left + ", and has nothing to begin with");
+}
+
+std::vector<std::string> snapshot_book::good_desks() const {
+  return names_of(desks_, [this](const desk& each) { return each.made && !may_be_gone(each); });
 }
 
 // ---- In the end

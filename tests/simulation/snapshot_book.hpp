@@ -1,5 +1,6 @@
 #pragma once
 
+#include "actors/protocol/messages.hpp"
 #include "actors/protocol/snapshots.hpp"
 
 #include <cstdint>
@@ -63,6 +64,25 @@ public:
   void asks_to_delete_box(const std::string& box) { boxes_.at(box).delete_asked = true; }
   std::optional<std::string> any_box() const;
 
+  // ---- Desks: sandboxes whose runs leave their disks to the next one
+
+  std::string new_desk();
+  void made_desk(const std::string& desk) { desks_.at(desk).made = true; }
+  void asks_to_delete_desk(const std::string& desk) { desks_.at(desk).delete_asked = true; }
+  std::optional<std::string> any_desk() const;
+  bool is_made(const std::string& desk) const { return desks_.at(desk).made; }
+  /// The last one that a client has heard of. 0: of none.
+  std::uint64_t run_of(const std::string& desk) const { return desks_.at(desk).run; }
+  void desk_runs(const std::string& desk, std::uint64_t run);
+  void desk_stopped(const std::string& desk, const sandbox_run& run);
+  /// It has nothing that its next run could begin with, a node says.
+  void desk_gone(const std::string& desk) const;
+  /// They can run, but for those that have nothing to begin with.
+  std::vector<std::string> good_desks() const;
+  bool is_good_desk(const std::string& desk) const {
+    return desks_.at(desk).made && !may_be_gone(desks_.at(desk));
+  }
+
   // ---- In the end
 
   void check_records() const;
@@ -88,6 +108,13 @@ private:
     bool made = false, delete_asked = false;
   };
 
+  struct desk {
+    bool made = false, delete_asked = false;
+    std::uint64_t run = 0;
+    std::string left = {}; ///< By the last stop that was acknowledged.
+  };
+  bool may_be_gone(const desk& which) const;
+
   bool has_key(const std::string& id, const char* key) const;
   std::string value(const std::string& id, const char* key) const;
 
@@ -97,6 +124,7 @@ private:
   std::uint64_t texts_ = 0;
   std::map<std::string, snapshot> snapshots_;
   std::map<std::string, box> boxes_;
+  std::map<std::string, desk> desks_;
   std::map<std::string, std::vector<std::pair<std::uint64_t, std::string>>> disks_;
 };
 

@@ -25,6 +25,12 @@ void actor_node::use_snapshots(const std::string& id) {
     const auto as = book.asks(source, false);
     route(source, [source, as](actor_node& at) { at.take(source, as, tries_of_clients); });
   };
+  constexpr double uses_of_desks = 0.6;
+  constexpr std::uint64_t new_ones = 12; // Of so many uses one is of a new desk.
+  if (all_.time.chance(uses_of_desks)) {
+    const auto desk = all_.time.below(new_ones) == 0 ? std::nullopt : book.any_desk();
+    return use_desk(desk ? *desk : book.new_desk());
+  }
   switch (all_.time.below(20)) {
     case 0:
     case 1: return route(id, [id](actor_node& at) { at.fork(id); });
@@ -236,6 +242,86 @@ void actor_node::delete_box(const std::string& box) {
     at.server_->ask<caf::ok_atom>(
       at.server_->directory, [&at](caf::ok_atom&) { at.all_.count("boxes deleted"); },
       [](const error&) {}, delete_atom::value, box, request_context{});
+  });
+}
+
+// ---- Desks
+
+void actor_node::use_desk(const std::string& desk) {
+  const auto chosen = all_.time.below(12);
+  if (chosen == 0)
+    return delete_desk(desk);
+  if (chosen < 6)
+    return route(desk, [desk](actor_node& at) { at.stop_desk(desk); });
+  begin_desk(desk, [](bool) {});
+}
+
+void actor_node::begin_desk(const std::string& desk, std::function<void(bool)> then) {
+  if (serves())
+    route(desk, [desk, then = std::move(then)](actor_node& at) {
+      if (at.told().snapshots.is_made(desk))
+        return at.run_desk(desk, then);
+      at.describe(
+        desk, define_sandbox{},
+        [&at, desk, then](sandbox_description&) {
+          at.told().snapshots.made_desk(desk);
+          at.run_desk(desk, then);
+        },
+        [&at, desk, then](const error& why) {
+          if (why.code != errc::already_exists)
+            return then(false);
+          at.told().snapshots.made_desk(desk);
+          at.run_desk(desk, then);
+        });
+    });
+}
+
+void actor_node::run_desk(const std::string& desk, const std::function<void(bool)>& then) {
+  const auto failed = [=, this](const error& why) {
+    if (why.code == errc::snapshot_gone)
+      told().snapshots.desk_gone(desk);
+    then(false);
+  };
+  server_->ask<sandbox_actor>(
+    server_->directory,
+    [=, this](sandbox_actor& it) {
+      begin_run wanted{3'600'000};
+      wanted.resumes = true;
+      server_->ask<run_report>(
+        it,
+        [=, this](run_report& report) {
+          all_.check(desk);
+          told().snapshots.desk_runs(desk, report.run.number);
+          write_disk(desk);
+          then(true);
+        },
+        failed, wanted);
+    },
+    failed, reach_atom::value, desk, request_context{});
+}
+
+void actor_node::stop_desk(const std::string& desk) {
+  const auto run = told().snapshots.run_of(desk);
+  if (run == 0)
+    return;
+  const auto failed = [](const error&) {};
+  server_->ask<sandbox_actor>(
+    server_->directory,
+    [=, this](sandbox_actor& it) {
+      write_disk(desk);
+      server_->ask<run_report>(
+        it, [=, this](run_report& report) { told().snapshots.desk_stopped(desk, report.run); },
+        failed, stop_run{run});
+    },
+    failed, reach_atom::value, desk, request_context{});
+}
+
+void actor_node::delete_desk(const std::string& desk) {
+  told().snapshots.asks_to_delete_desk(desk);
+  route(desk, [desk](actor_node& at) {
+    at.server_->ask<caf::ok_atom>(
+      at.server_->directory, [&at](caf::ok_atom&) { at.all_.count("desks deleted"); },
+      [](const error&) {}, delete_atom::value, desk, request_context{});
   });
 }
 
