@@ -78,8 +78,6 @@ void object_storage::load(on_done then, on_failed otherwise, request_context con
 
 void object_storage::take(const std::vector<storage::entry>& found) {
   entries_.clear();
-  doubtful_.clear();
-  alarm_is_doubtful_ = false;
   for (const auto& [key, value] : found)
     if (!prefix_.empty() || !key.starts_with(alarm_keys))
       entries_.emplace(key.substr(prefix_.size()), value);
@@ -135,23 +133,7 @@ void object_storage::change_entry(pending& in, const std::string& key,
     entries_.erase(at);
 }
 
-/// What a refused batch may have left in the store becomes what is known here.
-void object_storage::settle_doubts(pending& in) {
-  for (const auto& key : std::exchange(doubtful_, {})) {
-    const auto at = entries_.find(key);
-    auto value = at == entries_.end() ? std::nullopt : std::optional{at->second};
-    in.before.try_emplace(key, value);
-    add(in, {prefix_ + key, std::move(value)});
-  }
-  if (!std::exchange(alarm_is_doubtful_, false))
-    return;
-  if (!in.alarm_before)
-    in.alarm_before = alarm_;
-  add(in, {alarm_key(), alarm_.empty() ? std::nullopt : std::optional{alarm_}});
-}
-
 void object_storage::change_entries(pending& in, std::vector<storage::change> changes) {
-  settle_doubts(in);
   for (auto& [key, value] : changes) {
     change_entry(in, key, value);
     add(in, {prefix_ + key, std::move(value)});
@@ -255,12 +237,6 @@ void object_storage::refused(std::uint64_t number, const error& why) {
   const auto lost = std::exchange(queue_, {});
   under_way_ = false;
   queued_bytes_ = 0;
-  // It may have been made all the same, unless the store knows better.
-  if (const auto& sent = lost.front(); !sent.doomed && why.code != errc::stale_epoch) {
-    for (const auto& [key, value] : sent.before)
-      doubtful_.insert(key);
-    alarm_is_doubtful_ = alarm_is_doubtful_ || sent.alarm_before.has_value();
-  }
   for (auto batch = lost.rbegin(); batch != lost.rend(); ++batch) {
     for (const auto& [key, value] : batch->before)
       if (value)
@@ -295,9 +271,7 @@ void object_storage::destroy(on_done then, on_failed otherwise, request_context 
   queued_bytes_ = 0;
   ++number_;
   entries_.clear();
-  doubtful_.clear();
   alarm_.clear();
-  alarm_is_doubtful_ = false;
   loaded_ = false;
   destroyed_ = true;
   for (const auto& batch : cut)

@@ -12,7 +12,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -150,7 +149,6 @@ private:
   /// Where the next change goes.
   pending& open_batch();
   void add(pending& to, storage::change what);
-  void settle_doubts(pending& in);
   void change_entry(pending& in, const std::string& key, std::optional<std::string> value);
   void change_entries(pending& in, std::vector<storage::change> changes);
   void change_alarm(pending& in, std::string record);
@@ -179,9 +177,6 @@ private:
   std::function<std::vector<storage::entry>(const entries_map&)> derived_by_; ///< None: nothing is.
   std::string alarm_;         ///< Its record; empty: none is set.
   std::deque<pending> queue_; ///< The first is on its way if `under_way_`.
-  /// What a batch has changed that was refused: a store that is away may have made it all the same.
-  std::set<std::string> doubtful_;
-  bool alarm_is_doubtful_ = false;
   bool under_way_ = false;
   std::uint64_t number_ = 0; ///< Of the batch under way: an answer to another one counts no more.
   std::size_t queued_bytes_ = 0;

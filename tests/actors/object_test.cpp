@@ -102,21 +102,6 @@ TEST_CASE(
   CHECK(w.cluster.disk.read("abc", "seen/")->size() == 2);
 }
 
-TEST_CASE("what a refused write has left in the store goes with the next one",
-          "[actors][object][gate]") {
-  small_world w;
-  const auto it = w.object();
-  CHECK(w.add(it, 1).value() == 1);
-  w.cluster.told_error = error{errc::node_unreachable, "nobody knows"};
-  CHECK(w.add(it, 10).reason().code == errc::node_unreachable);
-  CHECK(w.cluster.value("abc", "count") == "11"); // It was done.
-  CHECK(w.seen(it) == 1);
-  w.ok(it, clear_atom::value, std::string{"others/"}).value(); // About something else.
-  CHECK(w.cluster.value("abc", "count") == "1");
-  CHECK(w.cluster.disk.read("abc", "seen/")->size() == 1);
-  CHECK(w.add(it, 1).value() == 2);
-}
-
 TEST_CASE("who was the object before can write no more", "[actors][object][gate]") {
   small_world w;
   const auto before = w.object(1);

@@ -885,7 +885,7 @@ struct node_with_runs : node_with_snapshots {
   }
   /// The snapshot that the run leaves.
   std::string stop(const char* id, std::uint64_t run) {
-    const auto left = sys.ask<run_report>(at_rest(id), stop_run{run}).value().run.snapshot;
+    auto left = sys.ask<run_report>(at_rest(id), stop_run{run}).value().run.snapshot;
     take_time(1ms);
     sys.run();
     return left;

@@ -89,7 +89,7 @@ private:
   void look_at(const std::string& id, int tries);
 
   // Of snapshots: see snapshot_plays.cpp.
-  static constexpr double uses_of_snapshots = 0.2; ///< Of all uses.
+  static constexpr double uses_of_snapshots = 0.12; ///< Of all uses.
   void use_snapshots(const std::string& id);
   void answer_for_snapshot(const std::string& question,
                            const std::function<void(result<std::string>)>& reply);

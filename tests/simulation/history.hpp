@@ -55,6 +55,8 @@ public:
   bool mistake = false;
   /// A snapshot whose request has failed is asked for again at any node, by the same name.
   bool repeats_anywhere = false;
+  /// Clients have desks as well: see actor_node::use_desk.
+  bool has_runs = false;
 
   void count(const std::string& what) { ++seen.of[what]; }
 

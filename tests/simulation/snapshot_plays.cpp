@@ -25,9 +25,9 @@ void actor_node::use_snapshots(const std::string& id) {
     const auto as = book.asks(source, false);
     route(source, [source, as](actor_node& at) { at.take(source, as, tries_of_clients); });
   };
-  constexpr double uses_of_desks = 0.6;
+  constexpr double uses_of_desks = 0.7;
   constexpr std::uint64_t new_ones = 12; // Of so many uses one is of a new desk.
-  if (all_.time.chance(uses_of_desks)) {
+  if (all_.has_runs && all_.time.chance(uses_of_desks)) {
     const auto desk = all_.time.below(new_ones) == 0 ? std::nullopt : book.any_desk();
     return use_desk(desk ? *desk : book.new_desk());
   }
