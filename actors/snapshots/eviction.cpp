@@ -8,6 +8,8 @@
 #include <caf/all.hpp>
 
 #include <algorithm>
+#include <functional>
+#include <memory>
 #include <utility>
 
 namespace insula::actors::snapshots {
@@ -32,26 +34,44 @@ std::string evicted(const storage::owned_entry& line, const eviction& what) {
   return name->id;
 }
 
-/// A page at a time.
+void evict_behind(caf::event_based_actor* self, const shared_evicting& st,
+                  const storage::mark_position& last);
+
+/// A page at a time: the next one once all of this one have answered.
+void evict_page(caf::event_based_actor* self, const shared_evicting& st,
+                const storage::mark_page& page) {
+  const auto directory = st->options->objects->get();
+  if (!directory)
+    return self->quit();
+  const auto left = std::make_shared<std::size_t>(page.lines.size() + 1);
+  std::function<void()> next;
+  if (page.more)
+    next = [=, last = storage::mark_position{page.lines.back().key, page.lines.back().owner}] {
+      evict_behind(self, st, last);
+    };
+  const auto one_less = [left, next] {
+    if (--*left == 0 && next)
+      next();
+  };
+  for (const auto& each : page.lines) {
+    const auto id = evicted(each, st->what);
+    if (id.empty())
+      --*left;
+    else
+      self->request(directory, caf::infinite, delete_snapshot{id, {}, true, st->what.keep_ms})
+        .then([one_less](const snapshot_description&) { one_less(); },
+              [one_less](const caf::error&) { one_less(); });
+  }
+  one_less();
+}
+
 void evict_behind(caf::event_based_actor* self, const shared_evicting& st,
                   const storage::mark_position& last) {
   self
     ->request(st->options->keep->finder, caf::infinite,
               scan_marks{list_of_origin(st->what.origin), last, limits::list_page_sandboxes})
-    .then(
-      [=](const storage::mark_page& found) {
-        const auto directory = st->options->objects->get();
-        if (!directory)
-          return self->quit();
-        for (const auto& each : found.lines)
-          if (const auto id = evicted(each, st->what); !id.empty())
-            self->request(directory, caf::infinite, delete_snapshot{id, {}, true, st->what.keep_ms})
-              .then([](const snapshot_description&) {}, [](const caf::error&) {});
-        // It ends with the last answer.
-        if (found.more)
-          evict_behind(self, st, {found.lines.back().key, found.lines.back().owner});
-      },
-      [self](const caf::error&) { self->quit(); });
+    .then([=](const storage::mark_page& found) { evict_page(self, st, found); },
+          [self](const caf::error&) { self->quit(); });
 }
 
 void begin(caf::event_based_actor* self, const shared_evicting& st) {

@@ -98,20 +98,19 @@ std::optional<refusal> read_call(std::string_view query, list_call& into) {
   list.group = form_value(query, "project");
   if (list.group.empty())
     return bad_request("project is required");
-  const auto limit = page_limit(query);
-  if (!limit)
-    return bad_request("limit must be from 1 to 50");
-  into.limit = *limit;
-  const auto by = form_value(query, "sortBy"), order = form_value(query, "sortOrder");
+  page_words page;
+  if (auto wrong = read_page(query, page))
+    return wrong;
+  into.limit = page.limit;
+  list.descends = !page.ascends;
+  list.after = std::move(page.after);
+  const auto by = form_value(query, "sortBy");
   if (by == "name")
     list.by = list_order::name;
   else if (by == "statusUpdatedAt")
     list.by = list_order::state;
   else if (!by.empty() && by != "createdAt")
     return bad_request("sortBy must be createdAt, name or statusUpdatedAt");
-  if (!order.empty() && order != "asc" && order != "desc")
-    return bad_request("sortOrder must be asc or desc");
-  list.descends = order != "asc";
   list.name_prefix = form_value(query, "namePrefix");
   if (!list.name_prefix.empty() && list.by != list_order::name)
     return bad_request("namePrefix needs sortBy=name");
@@ -122,16 +121,14 @@ std::optional<refusal> read_call(std::string_view query, list_call& into) {
       return bad_request("tags must be key:value");
     into.tag = {tag.substr(0, colon), tag.substr(colon + 1)};
   }
-  if (const auto cursor = form_value(query, "cursor"); !cursor.empty()) {
-    const auto place = place_of_cursor(cursor);
-    if (!place)
-      return bad_request("the cursor is not valid");
-    list.after = *place;
-  }
   return std::nullopt;
 }
 
 } // namespace
+
+std::string cursor_text(std::string_view place) {
+  return to_hex({reinterpret_cast<const unsigned char*>(place.data()), place.size()});
+}
 
 std::optional<std::uint32_t> page_limit(std::string_view query) {
   const auto text = form_value(query, "limit");
@@ -141,10 +138,6 @@ std::optional<std::uint32_t> page_limit(std::string_view query) {
     return std::nullopt;
   const auto limit = static_cast<std::uint32_t>(std::stoul(text));
   return limit >= 1 && limit <= longest_page ? std::optional{limit} : std::nullopt;
-}
-
-std::string cursor_text(std::string_view place) {
-  return to_hex({reinterpret_cast<const unsigned char*>(place.data()), place.size()});
 }
 
 std::optional<std::string> place_of_cursor(std::string_view cursor) {
@@ -159,6 +152,24 @@ std::optional<std::string> place_of_cursor(std::string_view cursor) {
     place += static_cast<char>(high * 16 + low);
   }
   return place;
+}
+
+std::optional<refusal> read_page(std::string_view query, page_words& into) {
+  const auto limit = page_limit(query);
+  if (!limit)
+    return bad_request("limit must be from 1 to 50");
+  const auto order = form_value(query, "sortOrder");
+  if (!order.empty() && order != "asc" && order != "desc")
+    return bad_request("sortOrder must be asc or desc");
+  if (const auto cursor = form_value(query, "cursor"); !cursor.empty()) {
+    auto place = place_of_cursor(cursor);
+    if (!place)
+      return bad_request("the cursor is not valid");
+    into.after = std::move(*place);
+  }
+  into.limit = *limit;
+  into.ascends = order == "asc";
+  return std::nullopt;
 }
 
 void add_list_route(std::vector<route>& table, const shared_services& with,

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "http/vercel/api.hpp"
+#include "http/vercel/failures.hpp"
 
 #include <cstdint>
 #include <optional>
@@ -13,6 +14,15 @@ void add_list_route(std::vector<route>& table, const shared_services& with,
                     const std::string& prefix);
 
 inline constexpr std::uint32_t default_page = 20, longest_page = 50;
+
+/// What each list is asked in the same words.
+struct page_words {
+  std::uint32_t limit = default_page;
+  bool ascends = false;
+  std::string after = {}; ///< The place that the cursor stands for. Empty: there is none.
+};
+/// None: they make sense.
+std::optional<refusal> read_page(std::string_view query, page_words& into);
 
 /// The parameter `limit`. None: it makes no sense.
 std::optional<std::uint32_t> page_limit(std::string_view query);

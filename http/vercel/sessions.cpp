@@ -182,28 +182,20 @@ admission admit_list(const shared_services& with, const matched_request& what) {
   const auto bad = [](std::string why) { return refused(failure(bad_request(std::move(why)))); };
   const auto& query = what.head().query;
   const auto project = form_value(query, "project"), name = form_value(query, "name");
-  const auto order = form_value(query, "sortOrder");
-  const auto limit = page_limit(query);
   if (project.empty() || name.empty())
     return bad("project and name are required");
   if (auto no = access::reach{*with, what}.objection(project))
     return refused(std::move(*no));
-  if (!limit)
-    return bad("limit must be from 1 to 50");
-  if (!order.empty() && order != "asc" && order != "desc")
-    return bad("sortOrder must be asc or desc");
-  std::uint64_t before = 0;
-  if (const auto cursor = form_value(query, "cursor"); !cursor.empty()) {
-    const auto place = place_of_cursor(cursor);
-    if (!place || place->empty() || place->size() > 19 ||
-        place->find_first_not_of("0123456789") != std::string::npos)
-      return bad("the cursor is not valid");
-    before = std::stoull(*place);
-  }
-  return answered_by([=, id = sandbox_of(with->secret, project, name),
-                      count = *limit](const std::string&, const reply& to) {
-    list(with, id, count, before, order == "asc", to);
-  });
+  page_words page;
+  if (const auto wrong = read_page(query, page))
+    return refused(failure(*wrong));
+  if (page.after.size() > 19 || page.after.find_first_not_of("0123456789") != std::string::npos)
+    return bad("the cursor is not valid");
+  const std::uint64_t before = page.after.empty() ? 0 : std::stoull(page.after);
+  return answered_by(
+    [=, id = sandbox_of(with->secret, project, name)](const std::string&, const reply& to) {
+      list(with, id, page.limit, before, page.ascends, to);
+    });
 }
 
 } // namespace

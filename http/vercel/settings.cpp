@@ -196,6 +196,20 @@ std::optional<refusal> read_git(const json::value& in, create_request& into) {
   return std::nullopt;
 }
 
+/// Of a new sandbox. One is made if there is none.
+std::optional<refusal> read_name(const json::value& in, std::string& into) {
+  into.clear();
+  if (auto wrong = read_text(in, "name", into))
+    return wrong;
+  if (find(in, "name") == nullptr)
+    into = generate_name();
+  if (!is_sandbox_name(into))
+    return bad_request(
+      "name must have 1 to 128 characters of a-z, A-Z, 0-9, _ and -, and not be sessions, "
+      "snapshots or drives");
+  return std::nullopt;
+}
+
 std::optional<refusal> read_source(const json::value& in, create_request& into) {
   const auto* source = given(in, "source");
   if (source == nullptr)
@@ -249,19 +263,15 @@ std::optional<refusal> read_create(std::string_view body, create_request& into) 
   auto& wanted = into.wanted;
   bool changes_network = false;
   for (auto wrong :
-       {read_text(document, "projectId", wanted.project), read_text(document, "name", wanted.name),
+       {read_text(document, "projectId", wanted.project),
         read_text(document, "runtime", wanted.runtime), read_text(document, "image", wanted.image),
         read_environment(document, into.env)})
     if (wrong)
       return wrong;
   if (wanted.project.empty() || wanted.project.size() > 128)
     return bad_request("projectId is required");
-  if (wanted.name.empty() && find(document, "name") == nullptr)
-    wanted.name = generate_name();
-  if (!is_sandbox_name(wanted.name))
-    return bad_request(
-      "name must have 1 to 128 characters of a-z, A-Z, 0-9, _ and -, and not be sessions, "
-      "snapshots or drives");
+  if (auto wrong = read_name(document, wanted.name))
+    return wrong;
   if (!wanted.runtime.empty() && !wanted.image.empty())
     return bad_request("runtime and image cannot be there both");
   if (wanted.runtime.size() > 64 || wanted.image.size() > 512)
@@ -278,17 +288,11 @@ std::optional<refusal> read_fork(std::string_view body, create_request& into, bo
   auto& wanted = into.wanted;
   bool changes_network = false;
   std::string image;
-  wanted.name.clear();
-  for (auto wrong : {read_text(document, "name", wanted.name), read_text(document, "image", image),
-                     read_environment(document, into.env)})
+  for (auto wrong : {read_text(document, "image", image), read_environment(document, into.env)})
     if (wrong)
       return wrong;
-  if (find(document, "name") == nullptr)
-    wanted.name = generate_name();
-  if (!is_sandbox_name(wanted.name))
-    return bad_request(
-      "name must have 1 to 128 characters of a-z, A-Z, 0-9, _ and -, and not be sessions, "
-      "snapshots or drives");
+  if (auto wrong = read_name(document, wanted.name))
+    return wrong;
   if (image.size() > 512)
     return bad_request("image is too long");
   other_image = !image.empty();

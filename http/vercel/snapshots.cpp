@@ -139,32 +139,23 @@ void list(const shared_services& with, list_snapshots wanted, const std::string&
 }
 
 admission admit_list(const shared_services& with, const matched_request& what) {
-  const auto bad = [](std::string why) { return refused(failure(bad_request(std::move(why)))); };
   const auto& query = what.head().query;
   const auto project = form_value(query, "project"), name = form_value(query, "name");
-  const auto order = form_value(query, "sortOrder");
-  const auto limit = page_limit(query);
   if (project.empty())
-    return bad("project is required");
+    return refused(failure(bad_request("project is required")));
   if (auto no = access::reach{*with, what}.objection(project))
     return refused(std::move(*no));
-  if (!limit)
-    return bad("limit must be from 1 to 50");
-  if (!order.empty() && order != "asc" && order != "desc")
-    return bad("sortOrder must be asc or desc");
+  page_words page;
+  if (const auto wrong = read_page(query, page))
+    return refused(failure(*wrong));
   list_snapshots wanted;
-  wanted.limit = *limit;
-  wanted.turned = order == "asc";
+  wanted.limit = page.limit;
+  wanted.turned = page.ascends;
+  wanted.after = page.after;
   if (name.empty())
     wanted.group = project;
   else
     wanted.origin = sandbox_of(with->secret, project, name);
-  if (const auto cursor = form_value(query, "cursor"); !cursor.empty()) {
-    const auto place = place_of_cursor(cursor);
-    if (!place || place->empty())
-      return bad("the cursor is not valid");
-    wanted.after = *place;
-  }
   return answered_by([=](const std::string&, const reply& to) { list(with, wanted, project, to); });
 }
 

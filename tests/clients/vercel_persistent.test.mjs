@@ -3,6 +3,7 @@
 // numbers of the features that they show.
 import assert from 'node:assert/strict';
 import { after, describe, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 
 import { Sandbox, Snapshot } from '@vercel/sandbox';
 
@@ -26,6 +27,10 @@ const run = async (box, script) => {
   const done = await box.runCommand('sh', ['-c', script]);
   assert.equal(done.exitCode, 0, await done.stderr());
   return done.stdout();
+};
+/** Until it is so; after 10 s what follows says what is not. */
+const eventually = async (isSo) => {
+  for (let attempt = 0; attempt < 200 && !(await isSo()); ++attempt) await delay(50);
 };
 const ids = (snapshots) => snapshots.map((each) => each.id);
 
@@ -193,14 +198,14 @@ describe('sandboxes that persist', () => {
     const all = [];
     for (let i = 0; i < 4; ++i) all.push((await box.snapshot()).snapshotId);
     const there = async () => ids((await box.listSnapshots()).snapshots);
-    for (let i = 0; i < 200 && (await there()).length !== 2; ++i) await new Promise((resume) => { setTimeout(resume, 50); });
+    await eventually(async () => (await there()).length === 2);
     assert.deepEqual(await there(), [all[3], all[2]]);
     assert.equal((await Snapshot.get({ ...scope, snapshotId: all[0] })).status, 'deleted');
     // One with which another sandbox begins stays.
     const other = await kept('few-other', { source: { type: 'snapshot', snapshotId: all[2] } });
     await box.snapshot();
     await box.snapshot();
-    for (let i = 0; i < 200 && (await there()).length !== 3; ++i) await new Promise((resume) => { setTimeout(resume, 50); });
+    await eventually(async () => (await there()).length === 3);
     assert.equal((await there())[2], all[2]);
     await other.stop();
     // They may stay until they expire.
@@ -210,7 +215,7 @@ describe('sandboxes that persist', () => {
     const before = (await there())[1];
     const expires = async () => (await Snapshot.get({ ...scope, snapshotId: before })).expiresAt;
     const at = (each) => each && Math.round((each - Date.now()) / day);
-    for (let i = 0; i < 200 && at(await expires()) !== 3; ++i) await new Promise((resume) => { setTimeout(resume, 50); });
+    await eventually(async () => at(await expires()) === 3);
     assert.equal(at(await expires()), 3);
   });
 
@@ -328,11 +333,7 @@ describe('sandboxes that persist', () => {
     const box = await kept('short', { timeout: 2_000 });
     await run(box, 'echo kept > file');
     const session = box.currentSession().sessionId;
-    for (let i = 0; i < 200; ++i) {
-      const { body } = await request(`/sessions/${session}?teamId=team_test`);
-      if (body.session.status === 'stopped') break;
-      await new Promise((resume) => { setTimeout(resume, 50); });
-    }
+    await eventually(async () => (await request(`/sessions/${session}?teamId=team_test`)).body.session.status === 'stopped');
     const asleep = await Sandbox.get({ ...scope, name: 'short' });
     assert.equal(asleep.status, 'stopped');
     assert.match(asleep.currentSnapshotId, /^snap_/);
@@ -343,7 +344,7 @@ describe('sandboxes that persist', () => {
   test('deadline, stop, snapshot and delete at the same moment', limit, async () => {
     for (let i = 0; i < 5; ++i) {
       const box = await create(`race-${i}`, { timeout: 1_000 });
-      await new Promise((resume) => { setTimeout(resume, 960); });
+      await delay(Math.max(0, box.expiresAt - Date.now() - 40)); // Whatever comes first, each is answered.
       const session = box.currentSession().sessionId;
       const post = (what) => request(`/sessions/${session}/${what}?teamId=team_test`, { method: 'POST' });
       const all = await Promise.all([post('stop'), post('snapshot'), post('stop'), box.delete().then(() => ({ status: 200 }))]);

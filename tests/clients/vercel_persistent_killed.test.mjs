@@ -4,6 +4,7 @@
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { after, afterEach, before, describe, test } from 'node:test';
+import { setTimeout as delay } from 'node:timers/promises';
 
 import { Sandbox, Snapshot } from '@vercel/sandbox';
 
@@ -17,6 +18,11 @@ const limit = { timeout: 120_000 };
 const scope = { token: key, teamId: 'team_test' };
 
 let server;
+
+/** Until it is so; after 10 s what follows says what is not. */
+async function eventually(isSo) {
+  for (let attempt = 0; attempt < 200 && !(await isSo()); ++attempt) await delay(50);
+}
 
 async function run(box, script) {
   const done = await server.persistently(() => box.runCommand('sh', ['-c', script]));
@@ -62,6 +68,8 @@ async function killed(t, { what, step, prepare = async () => {} }, work) {
   const kills = server.kills;
   await server.start(step);
   await work(box, mine);
+  await eventually(() => server.kills > kills); // It may end behind its answer.
+  await server.ready;
   assert.equal(server.kills, kills + 1, 'the server was not killed');
   return { box, mine, ...(await isWhole(box, projectId)) };
 }
@@ -142,14 +150,12 @@ describe('sandboxes that persist whose server is killed', () => {
       const { box, mine } = await killed(t, { what: 'room', step, prepare: async (box) => { await box.update({ keepLastSnapshots: { count: 1 } }); await box.snapshot(); } }, async (box) => {
         await run(box, 'echo 2 > file');
         await server.persistently(() => box.stop());
-        for (let i = 0; i < 100 && server.kills === 0; ++i) await new Promise((resume) => { setTimeout(resume, 50); });
-        await server.ready;
       });
       assert.equal(await run(box, 'cat file'), '2\n');
       // What a server that was ended has left, the next snapshot takes along.
       const { snapshotId } = await box.snapshot();
       const left = async () => (await Snapshot.list({ ...mine })).snapshots.map((each) => each.id);
-      for (let i = 0; i < 200 && (await left()).length > 1; ++i) await new Promise((resume) => { setTimeout(resume, 50); });
+      await eventually(async () => (await left()).length === 1);
       assert.deepEqual(await left(), [snapshotId]);
     });
   }
