@@ -34,6 +34,13 @@ std::string content_of(const fs::path& path) {
   return all.str();
 }
 
+/// The line that says why a server has ended.
+std::string last_line_of(std::string text) {
+  while (text.ends_with('\n'))
+    text.pop_back();
+  return text.substr(text.rfind('\n') + 1); // All of one line: npos + 1 is 0.
+}
+
 /// Calls `take` with every process's directory.
 template <class Take>
 void for_each_process(Take take) {
@@ -206,7 +213,8 @@ void node::start() {
     command(), child_program::options{.error_file = (where_ / "log").string()});
   const auto line = server_->read_line(start_patience);
   if (!line || !line->starts_with("insula is ready on http"))
-    throw std::runtime_error("insula did not get ready: " + line.value_or("") + "\n" + log());
+    throw std::runtime_error(
+      "insula did not get ready: " + line.value_or(last_line_of(log()) + "\n") + log());
   port_ = static_cast<std::uint16_t>(std::stoi(line->substr(line->rfind(':') + 1)));
 }
 

@@ -5,13 +5,14 @@
 
 #include <arpa/inet.h>
 #include <csignal>
+#include <cstddef>
 #include <cstring>
 #include <netinet/in.h>
 #include <random>
-#include <set>
 #include <stdexcept>
 #include <string>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -54,17 +55,39 @@ bool is_healthy(std::uint16_t port) {
 
 } // namespace
 
+namespace {
+
+/// A socket with a name that one process at a time can have, so that tests which run at the same
+/// time get different ports: a port looks free until its server listens. Empty: the port is given
+/// already.
+unique_fd mark_of(std::uint16_t port) {
+  unique_fd mark{::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
+  sockaddr_un at{};
+  at.sun_family = AF_UNIX;
+  const auto name = "insula-test-port-" + std::to_string(port);
+  name.copy(at.sun_path + 1, sizeof at.sun_path - 1); // Abstract: no file stays behind.
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (::bind(mark.get(), reinterpret_cast<const sockaddr*>(&at), size) != 0)
+    return {};
+  return mark;
+}
+
+} // namespace
+
 std::uint16_t free_port() {
   // Not where the kernel takes ports for connections: one would be in use again at once.
   static std::mt19937 random{std::random_device{}()};
-  static std::set<std::uint16_t> given; // None is given twice, as long as nobody listens there yet.
+  static std::vector<unique_fd> given; // Until this process ends.
   std::uniform_int_distribution<int> below_those{20'000, 32'000};
   for (int tries = 0; tries < 1'000; ++tries) {
     const unique_fd socket{::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     const auto at = loopback(static_cast<std::uint16_t>(below_those(random)));
-    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) == 0 &&
-        given.insert(ntohs(at.sin_port)).second)
+    if (::bind(socket.get(), reinterpret_cast<const sockaddr*>(&at), sizeof at) != 0)
+      continue;
+    if (auto mark = mark_of(ntohs(at.sin_port))) {
+      given.push_back(std::move(mark));
       return ntohs(at.sin_port);
+    }
   }
   throw std::runtime_error{std::string{"no free port: "} + std::strerror(errno)};
 }
