@@ -157,6 +157,16 @@ void find(directory_pointer self, const sandbox_id& id, waiting_find asked, bool
           });
 }
 
+/// It refuses to be deleted.
+void stays(directory_pointer self, const sandbox_id& id, const caf::actor_addr& which) {
+  const auto at = self->state.live.find(id.str());
+  if (at == self->state.live.end() || at->second.actor.address() != which)
+    return;
+  at->second.deleting = false;
+  for (auto& each : std::exchange(at->second.after, {}))
+    find(self, id, std::move(each));
+}
+
 void remove(directory_pointer self, const sandbox_id& id, owed<caf::ok_atom> reply,
             const request_context& context, bool again = false) {
   auto& mine = activate(self, name_of(id));
@@ -168,6 +178,10 @@ void remove(directory_pointer self, const sandbox_id& id, owed<caf::ok_atom> rep
         reply.deliver(caf::ok_atom::value);
       },
       [self, id, reply, again, context, which = mine.actor.address()](caf::error& why) mutable {
+        if (from_caf(why).code == errc::drive_in_use) {
+          stays(self, id, which);
+          return static_cast<void>(reply.deliver(std::move(why)));
+        }
         forget(self, name_of(id), which);
         if (again || !came_too_late(why))
           reply.deliver(std::move(why));

@@ -6,6 +6,7 @@
 
 #include <caf/all.hpp>
 
+#include <algorithm>
 #include <cassert>
 #include <utility>
 
@@ -204,6 +205,8 @@ void object_storage::write(std::vector<storage::change> changes, std::vector<std
 void object_storage::send_next() {
   if (under_way_ || queue_.empty())
     return;
+  if (is_doubtful_)
+    return read_again();
   auto& batch = queue_.front();
   under_way_ = true;
   const auto number = ++number_;
@@ -214,6 +217,82 @@ void object_storage::send_next() {
   ask(false, caf::make_message(std::move(sent), batch.context),
       {[this, number](caf::ok_atom) { settled(number); },
        [this, number](caf::error& why) { refused(number, from_caf(why)); }});
+}
+
+/// A batch without changes goes first: what was left open has come to be by then, or never will.
+void object_storage::read_again() {
+  under_way_ = true;
+  const auto number = ++number_;
+  const auto on_failed = [this, number](caf::error& why) { refused(number, from_caf(why)); };
+  const auto read = [=, this](const std::string& prefix, auto then) {
+    ask(false, caf::make_message(read_owner_atom::value, owner_, prefix, queue_.front().context),
+        {[this, number, then](const std::vector<storage::entry>& found) {
+           if (number == number_ && under_way_)
+             then(found);
+         },
+         on_failed});
+  };
+  const auto go_on = [this](const auto& found, const std::vector<storage::entry>* alarms) {
+    base_on(found, alarms);
+    is_doubtful_ = under_way_ = false;
+    send_next();
+  };
+  const auto read_all = [=, this] {
+    read(prefix_, [=, this](const std::vector<storage::entry>& found) {
+      if (prefix_.empty())
+        return go_on(found, nullptr);
+      read(alarm_key(), [=](const std::vector<storage::entry>& alarms) { go_on(found, &alarms); });
+    });
+  };
+  ask(false,
+      caf::make_message(storage::write_batch{owner_, epoch_, {}, {}}, queue_.front().context),
+      {[this, number, read_all](caf::ok_atom) {
+         if (number == number_ && under_way_)
+           read_all();
+       },
+       on_failed});
+}
+
+/// The batches that wait are made anew, of what the record has.
+void object_storage::base_on(const std::vector<storage::entry>& found,
+                             const std::vector<storage::entry>* alarms) {
+  const auto alarm_before = std::exchange(alarm_, {});
+  take(found);
+  if (alarms != nullptr)
+    take_alarm(*alarms);
+  if (const auto set = alarm_record::parse(alarm_); set && alarm_ != alarm_before)
+    tell_alarms(caf::make_message(alarm_set{alarm_of(), *set})); // Which nobody has been told.
+  const auto is_derived = [this](std::string_view key) {
+    return std::any_of(derived_at_.begin(), derived_at_.end(),
+                       [key](const auto& each) { return key.starts_with(each); });
+  };
+  for (auto& batch : queue_) {
+    queued_bytes_ -= batch.bytes;
+    batch.bytes = 0;
+    batch.before.clear();
+    batch.alarm_before.reset();
+    for (const auto& prefix : batch.cleared) {
+      if (prefix.starts_with(alarm_keys))
+        continue;
+      const auto own = prefix.substr(prefix_.size());
+      for (auto at = entries_.lower_bound(own);
+           at != entries_.end() && at->first.starts_with(own);) {
+        const auto key = (at++)->first;
+        change_entry(batch, key, std::nullopt);
+      }
+      if (own.empty())
+        change_alarm(batch, {});
+    }
+    std::vector<storage::change> mine;
+    for (auto& each : std::exchange(batch.changes, {}))
+      if (each.key == alarm_key()) {
+        change_alarm(batch, each.value.value_or(std::string{}));
+        add(batch, std::move(each));
+      } else if (auto key = each.key.substr(prefix_.size()); !is_derived(key)) {
+        mine.push_back({std::move(key), std::move(each.value)});
+      }
+    change_entries(batch, std::move(mine));
+  }
 }
 
 void object_storage::settled(std::uint64_t number) {
@@ -237,6 +316,7 @@ void object_storage::refused(std::uint64_t number, const error& why) {
   const auto lost = std::exchange(queue_, {});
   under_way_ = false;
   queued_bytes_ = 0;
+  is_doubtful_ |= why.code == errc::node_unreachable || why.code == errc::deadline_exceeded;
   for (auto batch = lost.rbegin(); batch != lost.rend(); ++batch) {
     for (const auto& [key, value] : batch->before)
       if (value)
@@ -272,7 +352,7 @@ void object_storage::destroy(on_done then, on_failed otherwise, request_context 
   ++number_;
   entries_.clear();
   alarm_.clear();
-  loaded_ = false;
+  loaded_ = is_doubtful_ = false;
   destroyed_ = true;
   for (const auto& batch : cut)
     for (const auto& each : batch.waiting)
@@ -320,8 +400,10 @@ void object_storage::set_alarm(std::chrono::milliseconds delay,
 }
 
 void object_storage::cancel_alarm(std::vector<storage::change> changes) {
-  if (alarm_.empty())
+  if (alarm_.empty() && !is_doubtful_)
     return write(std::move(changes));
+  if (destroyed_)
+    return;
   assert(epoch_ != 0);
   auto& batch = open_batch();
   change_entries(batch, std::move(changes));

@@ -42,7 +42,9 @@ struct keepers {
 /// Errors:  a batch that is refused takes with it those behind it, which were made from the state
 ///          that has not come to be: the object has again what is durable, and everybody at the
 ///          output gate is told. The next write is a fresh try. stale_epoch: somebody else is this
-///          object by now, and its actor should end.
+///          object by now, and its actor should end. node_unreachable and deadline_exceeded leave
+///          open whether the batch was made: the record is read before the next one is sent, and
+///          that is of what the record has by then.
 /// End:     who waits at the output gate by answer() is told sandbox_not_running; callbacks are
 ///          dropped.
 class object_storage {
@@ -155,6 +157,8 @@ private:
   std::vector<storage::change> underived() const;
   void catch_up();
   void send_next();
+  void read_again();
+  void base_on(const std::vector<storage::entry>& found, const std::vector<storage::entry>* alarms);
   void settled(std::uint64_t number);
   void refused(std::uint64_t number, const error& why);
   void take(const std::vector<storage::entry>& found);
@@ -176,7 +180,8 @@ private:
   std::vector<std::string> derived_at_; ///< The prefixes of what is derived.
   std::function<std::vector<storage::entry>(const entries_map&)> derived_by_; ///< None: nothing is.
   std::string alarm_;         ///< Its record; empty: none is set.
-  std::deque<pending> queue_; ///< The first is on its way if `under_way_`.
+  std::deque<pending> queue_; ///< The first is on its way if `under_way_`, or the record is read.
+  bool is_doubtful_ = false;  ///< The record may have what was refused.
   bool under_way_ = false;
   std::uint64_t number_ = 0; ///< Of the batch under way: an answer to another one counts no more.
   std::size_t queued_bytes_ = 0;

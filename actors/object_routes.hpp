@@ -33,6 +33,10 @@ public:
   /// This node has what the object needs, so it is to live here: another owner lets it go. Errors:
   /// node_unreachable.
   virtual void claim(const std::string& owner, std::function<void(result<void>)> then) = 0;
+
+  /// It is to live here, with what another owner has kept of it. Errors: node_unreachable; what the
+  /// object says that does not leave now.
+  virtual void bring(const std::string& owner, std::function<void(result<void>)> then) = 0;
 };
 
 /// `here` is called if the object lives at this node, or `then` with what another node answers to

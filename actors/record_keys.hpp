@@ -39,6 +39,14 @@ inline constexpr std::string_view disk_keys = "disk_";
 /// The snapshot that it was made from, was rolled back to, or has left at the end of its last run,
 /// as APIs tell it. None: it is of none, or of one that nobody sees.
 inline constexpr const char* disk_of_key = "disk_of";
+/// The drives that it has at each start: a line for each, with its mode, its id, its name and its
+/// path. None: it has none.
+inline constexpr const char* drives_key = "drives";
+/// Of a drive: a sandbox that has it, its run and its name, each in a line. None: no sandbox has
+/// it.
+inline constexpr const char* drive_user_key = "drive_user";
+/// The ceiling of its disk, in place of the node's.
+inline constexpr const char* disk_limit_key = "disk_limit";
 /// Of a sandbox, and of a snapshot: when a copy was made that outlives the node, in Unix time, a
 /// blank, and where it is.
 inline constexpr const char* snapshot_key = "snapshot";

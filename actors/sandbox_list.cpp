@@ -1,5 +1,6 @@
 #include "actors/sandbox_list.hpp"
 
+#include "actors/drive_record.hpp"
 #include "actors/record_keys.hpp"
 #include "actors/record_text.hpp"
 #include "actors/run_record.hpp"
@@ -22,8 +23,8 @@ namespace {
 constexpr auto last_time = std::numeric_limits<std::int64_t>::max();
 
 /// Of a record, what its line has as well.
-constexpr std::array told_of{created_key, expires_key,    image_key,
-                             paused_key,  run_totals_key, disk_of_key};
+constexpr std::array told_of{created_key,    expires_key, image_key,     paused_key,
+                             run_totals_key, disk_of_key, drive_user_key};
 
 std::string value_of(const record_entries& record, std::string_view key) {
   const auto at = record.find(key);
@@ -63,6 +64,7 @@ sandbox_description describe_record(const record_entries& record) {
   said.run = last_run(record);
   said.totals = totals_of(record);
   said.snapshot = value_of(record, disk_of_key);
+  said.drive_user = read_drive_use(value_of(record, drive_user_key));
   return said;
 }
 

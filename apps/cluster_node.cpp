@@ -2,6 +2,7 @@
 
 #include "actors/cluster/greeting.hpp"
 #include "actors/cluster_placement.hpp"
+#include "actors/drive_record.hpp"
 #include "actors/record_keys.hpp"
 #include "actors/snapshots/snapshot_record.hpp"
 #include "apps/cluster_entry.hpp"
@@ -58,11 +59,12 @@ constexpr std::size_t most_doubted = 1'024;
 /// Of those that clients ask for and that are in no table: each is a question to etcd.
 constexpr unsigned most_found_at_once = 256;
 /// What is kept in the cluster and looked for without knowing whose it is, besides lines of lists.
-const std::vector<std::string> found_by{"@alarm/", "snapshot", actors::image_source_key};
+const std::vector<std::string> found_by{"@alarm/", "snapshot", actors::image_source_key,
+                                        actors::drives_key};
 
 /// Of the records, the marks and the lines of lists in etcd. Where an earlier version would misread
 /// what this one stores, or store less than this one reads, the number is another one.
-constexpr std::uint32_t stored_format = 3;
+constexpr std::uint32_t stored_format = 4;
 
 const error going_down{errc::io_failed, "the node is shutting down"};
 
@@ -312,7 +314,7 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
       storage::etcd::cluster_store_options{
         .prefix = how.prefix,
         .found_by = found_by,
-        .told_of_owned = actors::image_source_key,
+        .told_of_owned = {actors::image_source_key, actors::drives_key},
         .found = [this] { may_have_alarms(); },
         // A request that comes late would start here again what has just been handed over.
         .refuses =
@@ -706,6 +708,8 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
       return answer_for_object(text, reply);
     if (what == "release")
       return let_go(text, reply);
+    if (what == "bring")
+      return hand_over(text, reply);
     log::warning("cluster.unknown_question", {{"node", from}, {"what", what}});
     reply(error{errc::invalid_request, "nothing is known of " + what});
   }
@@ -793,11 +797,25 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
       if (got->node.empty() && (anyhow || (where == placing::here && !self->is_closed())))
         return self->own_here(id, then, anyhow);
       if (got->node.empty())
-        return self->place_it(id, got->told.empty() ? image : actors::image_wish{got->told}, then);
+        return self->place_it(id, wish_of(*got, image), then);
       if (got->node == self->values.self)
         return self->own_here(id, then);
       self->answer_with(id, got->node, then);
     });
+  }
+
+  /// A sandbox that has been begins with what its record says, beside its drives.
+  static actors::image_wish wish_of(const cluster_store::found_owner& of,
+                                    const actors::image_wish& asked) {
+    auto wish = asked;
+    if (of.told.size() < 2)
+      return wish;
+    if (!of.told[0].empty())
+      wish = actors::image_wish{of.told[0]};
+    for (const auto& each : actors::read_drives(of.told[1]))
+      if (each.mode != drive_mode::snapshot && wish.beside.empty())
+        wish.beside = each.drive;
+    return wish;
   }
 
   static std::string words_for(const std::string& owner) {
@@ -860,23 +878,39 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
     });
   }
 
-  void claim(const std::string& owner, const std::function<void(result<void>)>& then) {
-    if (is_closed())
-      return then(error{errc::node_unreachable, closed_because()});
-    locate(owner, false, [self = shared_from_this(), owner, then](const result<std::string>& at) {
-      if (!at || at->empty())
-        return then(at ? result<void>{} : result<void>{at.reason()});
-      self->ask_peer(*at, "release", owner, [self, owner, then](const result<std::string>& gone) {
-        if (!gone)
-          return then(gone.reason());
-        self->store->own(owner, [self, owner, then](const result<cluster_store::owning>& now) {
-          const bool is_ours = now && now->node == self->values.self;
-          then(is_ours ? result<void>{}
-               : now   ? result<void>{error{errc::node_unreachable, owner + " is at " + now->node}}
-                       : result<void>{now.reason()});
-        });
+  /// A peer is to have the object, with what this node has kept of it.
+  void hand_over(const std::string& owner, const std::function<void(result<std::string>)>& reply) {
+    const std::lock_guard lock{mutex};
+    if (node == nullptr)
+      return reply(going_down);
+    node->hand_over(owner, [self = shared_from_this(), owner, reply](const result<void>& left) {
+      if (!left)
+        return reply(left.reason());
+      self->store->give_up(owner, [reply](const result<void>& given) {
+        reply(given ? result<std::string>{std::string{"ok"}} : result<std::string>{given.reason()});
       });
     });
+  }
+
+  void claim(const std::string& owner, const std::string& by,
+             const std::function<void(result<void>)>& then) {
+    if (is_closed())
+      return then(error{errc::node_unreachable, closed_because()});
+    locate(
+      owner, false, [self = shared_from_this(), owner, by, then](const result<std::string>& at) {
+        if (!at || at->empty())
+          return then(at ? result<void>{} : result<void>{at.reason()});
+        self->ask_peer(*at, by, owner, [self, owner, then](const result<std::string>& gone) {
+          if (!gone)
+            return then(gone.reason());
+          self->store->own(owner, [self, owner, then](const result<cluster_store::owning>& now) {
+            const bool is_ours = now && now->node == self->values.self;
+            then(is_ours ? result<void>{}
+                 : now ? result<void>{error{errc::node_unreachable, owner + " is at " + now->node}}
+                       : result<void>{now.reason()});
+          });
+        });
+      });
   }
 
   /// Also what this node gives up just now, as etcd may still say that it is its.
@@ -915,7 +949,12 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   /// The node that has the snapshot's object has its bytes as well, mostly.
   std::optional<std::string> choose_by_snapshot(const std::vector<actors::node_load>& all,
                                                 const std::string& id) const {
-    const auto owner = owners->find(actors::snapshots::owner_of_snapshot(id));
+    return choose_by_owner(all, actors::snapshots::owner_of_snapshot(id));
+  }
+
+  std::optional<std::string> choose_by_owner(const std::vector<actors::node_load>& all,
+                                             const std::string& of) const {
+    const auto owner = owners->find(of);
     const auto at = std::find_if(all.begin(), all.end(), [&](const auto& each) {
       return owner && each.name == owner->value && !each.failing && actors::takes_one(each);
     });
@@ -925,6 +964,9 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
   /// Empty text: the default image.
   std::optional<std::string> choose(const actors::image_wish& image) {
     const auto all = loads();
+    if (!image.beside.empty())
+      if (auto name = choose_by_owner(all, image.beside))
+        return name;
     if (!image.snapshot.empty())
       if (auto name = choose_by_snapshot(all, image.snapshot))
         return name;
@@ -1169,7 +1211,11 @@ void cluster_node::ask_object(const std::string& node, std::string question,
 }
 
 void cluster_node::claim(const std::string& owner, std::function<void(result<void>)> then) {
-  core_->claim(owner, then);
+  core_->claim(owner, "release", then);
+}
+
+void cluster_node::bring(const std::string& owner, std::function<void(result<void>)> then) {
+  core_->claim(owner, "bring", then);
 }
 
 std::optional<peer> cluster_node::place(const actors::image_wish& image) {

@@ -87,6 +87,7 @@ public:
   void ask_object(const std::string& node, std::string question,
                   std::function<void(result<std::string>)> then) override;
   void claim(const std::string& owner, std::function<void(result<void>)> then) override;
+  void bring(const std::string& owner, std::function<void(result<void>)> then) override;
 
   bool may_serve() const override;
   std::string self() const override;

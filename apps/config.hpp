@@ -53,6 +53,7 @@ struct named_key_config {
 
 struct vercel_config {
   std::vector<std::string> projects; ///< Their ids. Empty: any.
+  std::uint64_t drive_bytes = 10ull << 30;
 
   bool operator==(const vercel_config&) const = default;
 };

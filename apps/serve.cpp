@@ -725,6 +725,7 @@ result<void> run(const config& values, const config_origin& from) {
   serving.inherited = inherited;
   serving.default_session = values.default_session;
   serving.projects = values.vercel.projects;
+  serving.drive_bytes = values.vercel.drive_bytes;
   serving.any_image = values.image.replaces_unknown;
   serving.preview_domain = values.preview.domain;
   serving.previews_public = values.preview.is_public;

@@ -44,6 +44,8 @@ enum class errc : std::uint8_t {
   run_stopping,     ///< The run of the sandbox that is asked for stops.
   run_snapshotting, ///< The same, and its client has asked for a snapshot of its disk.
   snapshot_gone,    ///< There is no snapshot that the sandbox could begin its next run with.
+  drive_in_use,     ///< Another sandbox writes to the drive, or has it attached.
+  drive_gone,       ///< There is no drive that the sandbox is to have.
 };
 
 /// No run is alive, or the one that is asked for goes on no more.

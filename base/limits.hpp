@@ -113,6 +113,13 @@ inline constexpr std::uint64_t mount_body_bytes = 64 * 1024;
 
 /// Buckets that are mounted in one sandbox at once: each is a process of the node's.
 inline constexpr std::size_t mounts_per_sandbox = 16;
+/// For the drives of a run to be kept before the run ends.
+inline constexpr std::chrono::seconds drive_patience{10};
+/// Snapshots of one drive that are under way for sandboxes which begin with it as it is.
+inline constexpr std::size_t drives_shown_at_once = 4;
+
+/// Drives that are attached to one sandbox at once.
+inline constexpr std::size_t drives_per_sandbox = 16;
 
 /// How often the process of a mount is replaced that ends by itself, in one life of its sandbox.
 inline constexpr unsigned mount_revivals = 3;

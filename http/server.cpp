@@ -280,6 +280,7 @@ private:
     with.secret = options.secret;
     with.default_session = options.default_session;
     with.projects = options.projects;
+    with.drive_bytes = options.drive_bytes;
     with.any_image = options.any_image;
     with.probe_patience = options.probe_patience;
     with.spool_directory = options.spool_directory;

@@ -45,7 +45,8 @@ struct server_options {
   std::string secret = "none";  ///< Nobody else's, and the same after each start: ids of sandboxes
                                 ///< are made with it, from clients' keys.
   bool default_session = false; ///< Commands without a session's id run in the default one.
-  std::vector<std::string> projects; ///< Of the Vercel API. Empty: any.
+  std::vector<std::string> projects;       ///< Of the Vercel API. Empty: any.
+  std::uint64_t drive_bytes = 10ull << 30; ///< The usual size of a drive of it, and the largest.
   bool any_image = false; ///< An image that is not here is replaced by what the node starts from.
   /// For a sandbox to be found and to say that it runs; one that has been found and does not say so
   /// by then counts as not running. A little longer than a start may take.

@@ -340,6 +340,20 @@ struct live_mount {
   bool good = true; ///< If not its program has ended, and whoever uses it gets errors.
 };
 
+/// What a drive is below the root of its sandbox.
+inline constexpr const char* drive_directory = "/drive";
+
+class sandbox;
+
+/// The drive of one sandbox as a directory of another one.
+struct drive_spec {
+  std::string path;            ///< As of mount_spec.
+  std::shared_ptr<sandbox> of; ///< Of the same engine; it has the drive in drive_directory.
+  std::string snapshot = {};   ///< Not empty: the drive as it was in this snapshot of `of`.
+  bool read_only = false;      ///< One of a snapshot always is.
+  std::uint32_t owner = 0;     ///< As of mount_spec.
+};
+
 /// Sockets to be made in a sandbox's network.
 struct sockets_request {
   bool ipv6 = false; ///< Else IPv4.
@@ -486,6 +500,13 @@ public:
   virtual void unmount(const std::string& path, std::function<void(result<void>)> on_unmounted) = 0;
   /// Those of an earlier server as well.
   virtual std::vector<live_mount> mounts() const = 0;
+
+  /// The drive becomes a directory of it, for as long as it lives and that other one does. What
+  /// is written there is of the other one's disk, and its bytes count there. It outlives the
+  /// server; to attach the same there again is fine. Errors: drive_in_use (another sandbox writes
+  /// to it), not_found (there is no such drive), already_exists (another one is at the path),
+  /// io_failed, sandbox_not_running, stale_epoch.
+  virtual void attach_drive(drive_spec what, std::function<void(result<void>)> on_attached) = 0;
 
   /// Makes it somebody's, before anything has run in it and at most once: its host name and its
   /// limits are these from now on, and `heard_by` hears of it as if it had asked for it; nobody

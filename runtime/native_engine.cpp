@@ -64,6 +64,7 @@ struct native_engine_core {
       , shows_snapshots(link.shows_snapshots)
       , keeps_snapshots(link.keeps_snapshots)
       , naming_users(link.naming_users)
+      , attaches_drives(link.attaches_drives)
       , cgroups(cgroup_tree::of_process(link.pid, options.key)) {
     std::set<std::uint32_t> used;
     for (auto& each : link.survivors) {
@@ -152,6 +153,7 @@ struct native_engine_core {
   const bool shows_snapshots;           ///< can show them to its sandboxes,
   const bool keeps_snapshots;           ///< and they are on the machine's disk.
   const bool naming_users;              ///< Its spawner's agents can name a user.
+  const bool attaches_drives;           ///< Its spawner knows of drives.
   machine_meter memory;
   cgroup_tree cgroups;
   std::mutex guard; ///< For what follows.
@@ -339,6 +341,7 @@ public:
   void mount(mount_spec what, std::function<void(result<void>)> on_mounted) override;
   void unmount(const std::string& path, std::function<void(result<void>)> on_unmounted) override;
   std::vector<live_mount> mounts() const override;
+  void attach_drive(drive_spec what, std::function<void(result<void>)> on_attached) override;
   void claim(sandbox_identity who, sandbox_listener heard_by) override;
   void ping(std::function<void()> on_answer) override;
   void take_snapshot(const std::string& name,
@@ -471,6 +474,7 @@ private:
   boost::asio::io_context& io_; ///< Whose thread hears of everything in here.
   const std::uint32_t slot_;
   std::string name_; ///< For the log. Changed by a claim only, as the next: before any use.
+  std::string tag_;  ///< By which a later server adopts it.
   sandbox_limits limits_;
   sandbox_listener listener_;
   unsigned lacks_ = 0; ///< Answers without which it is not ready, or not somebody's yet.
@@ -533,6 +537,7 @@ void native_sandbox::launch(const sandbox_spec& spec) {
   prepare_late_output();
   open_log_account(false);
   first_network_ = spec.network;
+  tag_ = spec.name;
   spawner::request wanted{};
   wanted.what = spawner::op::create;
   wanted.slot = slot_;
@@ -630,6 +635,7 @@ void native_sandbox::adopt(held_sandbox from, const egress_policy& network) {
   told_kills_ = memory_kills(); // By an earlier server, or to nobody.
   const auto epoch = epoch_;
   adopting_ = unreported_ = true;
+  tag_ = from.tag;
   first_network_ = network;
   for (auto& each : from.mounts)
     mounts_.emplace(std::move(each.path), known_mount{each.name, true, each.good});
@@ -1261,6 +1267,38 @@ std::vector<live_mount> native_sandbox::mounts() const {
   return all;
 }
 
+void native_sandbox::attach_drive(drive_spec what, std::function<void(result<void>)> on_attached) {
+  const auto of = std::dynamic_pointer_cast<native_sandbox>(what.of);
+  const auto refuse = [&](const error& why) {
+    boost::asio::post(io_, [tell = on_attached, why] { tell(why); });
+  };
+  if (!engine_->attaches_drives)
+    return refuse({errc::io_failed, "the sandboxes of an earlier version keep its spawner, which "
+                                    "knows of no drives; end them"});
+  if (!of || of.get() == this || (what.snapshot.empty() && of->is_over()))
+    return refuse({errc::not_found, "there is no such drive"});
+  spawner::request wanted{};
+  wanted.what = spawner::op::attach_drive;
+  wanted.slot = slot_;
+  wanted.name = next_id();
+  wanted.count = of->slot_;
+  wanted.flags = what.read_only ? spawner::mount_read_only : 0;
+  wanted.owner = what.owner;
+  of->tag_.copy(wanted.tag, spawner::max_tag - 1);
+  if (what.snapshot.size() > spawner::max_snapshot_name)
+    return refuse({errc::not_found, "there is no such snapshot"});
+  what.snapshot.copy(wanted.snapshot, spawner::max_snapshot_name);
+  const std::lock_guard ours{guard_}; // As in usage().
+  if (over_ || ending_)
+    return refuse(has_ended);
+  wanted.epoch = epoch_;
+  engine_->spawner.mount(
+    wanted, what.path,
+    [self = shared_from_this(), tell = std::move(on_attached)](const result<void>& outcome) {
+      boost::asio::post(self->io_, [tell, outcome] { tell(outcome); });
+    });
+}
+
 void native_sandbox::claim(sandbox_identity who, sandbox_listener heard_by) {
   boost::asio::post(io_, [self = shared_from_this(), who = std::move(who),
                           heard_by = std::move(heard_by)]() mutable {
@@ -1272,6 +1310,7 @@ void native_sandbox::claim(sandbox_identity who, sandbox_listener heard_by) {
 void native_sandbox::begin_claim(sandbox_identity who, sandbox_listener heard_by) {
   listener_ = std::move(heard_by);
   name_ = std::move(who.host_name);
+  tag_ = who.name;
   limits_ = who.limits;
   spawner::request wanted{};
   wanted.what = spawner::op::claim;
@@ -1939,6 +1978,7 @@ bool native_sandbox::stands_still() const {
 // ---- Snapshots
 
 static_assert(max_snapshot_name == spawner::max_snapshot_name);
+static_assert(std::string_view{drive_directory}.substr(1) == spawner::drive_directory);
 
 namespace {
 

@@ -220,6 +220,7 @@ std::optional<spawner_link> greet(unique_fd& socket) {
   link.generation = heard->said.name;
   link.layers_over_images = (heard->said.flags & spawner::layers_over_images) != 0;
   link.gaining_rights = (heard->said.flags & spawner::gaining_rights) != 0;
+  link.attaches_drives = (heard->said.flags & spawner::attaching_drives) != 0;
   link.disk_snapshots = (heard->said.flags & spawner::disk_snapshots) != 0;
   link.shows_snapshots = (heard->said.flags & spawner::showing_snapshots) != 0;
   link.keeps_snapshots = (heard->said.flags & spawner::keeping_snapshots) != 0;
@@ -416,6 +417,12 @@ error mount_failure(const spawner::notice& said, std::string_view text) {
     return {errc::sandbox_not_running, "the sandbox has ended"};
   if (step == mount_step::epoch)
     return not_held;
+  if (step == mount_step::in_use)
+    return {errc::drive_in_use, "another sandbox writes to the drive"};
+  if (step == mount_step::drive)
+    return {errc::not_found, "there is no such drive"};
+  if (step == mount_step::place && said.error == EBUSY)
+    return {errc::already_exists, "something is mounted there"};
   if (step == mount_step::program)
     return {errc::launch_failed, std::string{text}};
   if (step == mount_step::answer)

@@ -68,6 +68,7 @@ struct spawner_link {
   bool shows_snapshots = false;    ///< And shows them to its sandboxes.
   bool keeps_snapshots = false;    ///< They are on the machine's disk.
   bool naming_users = false;       ///< Its sandboxes' users can be given names.
+  bool attaches_drives = false;    ///< It knows of drives.
   bool lists_of_packages = false;  ///< Of the machine's image, these have dpkg's lists.
 };
 
@@ -120,6 +121,8 @@ public:
                     std::function<void(result<std::vector<unique_fd>>)> on_opened);
   /// How it went, with what its program has said last. Errors: io_failed, sandbox_not_running.
   using mount_outcome = std::function<void(result<void>)>;
+  /// `wanted`: an attach_drive as well; then drive_in_use, not_found (there is no such drive) or
+  /// already_exists (something is mounted there), too.
   void mount(const spawner::request& wanted, std::string_view text, mount_outcome tell);
   void unmount(held_slot where, std::uint64_t name, mount_outcome tell);
   /// From now on it is heard of programs of mounts that end by themselves, by the mount's name.

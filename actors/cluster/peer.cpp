@@ -137,7 +137,9 @@ errc known_code(std::uint8_t code) {
     case errc::request_known:
     case errc::run_stopping:
     case errc::run_snapshotting:
-    case errc::snapshot_gone: return static_cast<errc>(code);
+    case errc::snapshot_gone:
+    case errc::drive_in_use:
+    case errc::drive_gone: return static_cast<errc>(code);
   }
   return errc::internal;
 }

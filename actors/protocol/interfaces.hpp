@@ -184,7 +184,11 @@ using sandbox_disk = caf::typed_actor<
   // way), io_failed (it does not come to run from there), not_found (no such sandbox, or snapshot),
   // invalid_request (the snapshot is of another one's disk, or the sandbox is paused),
   // launch_failed, sandbox_not_running, store_failed, disk_full.
-  caf::replies_to<roll_back>::with<sandbox_description>>;
+  caf::replies_to<roll_back>::with<sandbox_description>,
+  // Of a sandbox that is a drive. Errors: not_found (there is no such sandbox), drive_in_use,
+  // limit_reached (so many are shown as they are), those of its start, and of a snapshot of the
+  // engine's.
+  caf::replies_to<attach_drive>::with<attached_drive>>;
 
 /// The sandbox as a whole: what is said of it, its start, its pause and its end.
 using sandbox_itself = caf::typed_actor<
@@ -206,7 +210,7 @@ using sandbox_itself = caf::typed_actor<
   // launch_failed, sandbox_not_running.
   caf::replies_to<find_atom, request_context>::with<caf::ok_atom>,
   // Ends everything in it and forgets it; answers when that has happened. After the answer this
-  // handle is dead.
+  // handle is dead. Errors: drive_in_use (it is a drive that another sandbox has).
   caf::replies_to<delete_atom, request_context>::with<caf::ok_atom>>;
 
 /// One isolated environment: started when first needed, with its commands and its end. Every

@@ -13,12 +13,18 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+namespace insula::runtime {
+class sandbox;
+}
 
 /// Everything that travels between actors and is asked for from outside, as plain structs. They
 /// know no public API: each one is translated at the door.
@@ -400,6 +406,36 @@ struct sandbox_profile {
   privileges gains = privileges::none;
 };
 
+/// How a sandbox has the drive of another one. One at a time has it to write to. `snapshot`: the
+/// drive as it was when the sandbox started.
+enum class drive_mode : std::uint8_t { read_write, read_only, snapshot };
+
+constexpr const char* name_of(drive_mode mode) {
+  switch (mode) {
+    case drive_mode::read_write: return "read-write";
+    case drive_mode::read_only: return "read-only";
+    case drive_mode::snapshot: return "snapshot";
+  }
+  return "?";
+}
+constexpr std::optional<drive_mode> drive_mode_of(std::string_view name) {
+  for (const auto each : {drive_mode::read_write, drive_mode::read_only, drive_mode::snapshot})
+    if (name == name_of(each))
+      return each;
+  return std::nullopt;
+}
+
+/// What a drive is in its own sandbox.
+inline constexpr const char* drive_directory = "/drive";
+
+/// A drive is a sandbox in which nothing runs, and whose drive_directory is a directory of others.
+struct drive_mount {
+  std::string path;  ///< Absolute, normalised, without control characters.
+  std::string drive; ///< The id of the sandbox that is the drive.
+  drive_mode mode = drive_mode::read_write;
+  std::string name = {}; ///< As clients call it, in letters, digits, _ and -.
+};
+
 /// What is said of a sandbox when it is made by more than its first use. Starts nothing.
 struct define_sandbox {
   api_metadata metadata;
@@ -423,6 +459,8 @@ struct define_sandbox {
   /// sandbox's has been answered.
   bool prompt = false;
   request_context context = {};
+  std::vector<drive_mount> drives = {}; ///< That each start attaches, or else fails.
+  std::uint64_t disk_bytes = 0;         ///< In place of what the node gives to each. 0: that.
 };
 /// What a sibling is given that begins as this sandbox was defined: its limits, its network policy
 /// and its profile. Its image, its time and what APIs say of it are left out. Starts nothing.
@@ -447,6 +485,13 @@ struct redefine_sandbox {
   request_context context = {};
   /// Its next run begins with this snapshot. Empty: with what it would begin with.
   std::string snapshot = {};
+  std::optional<std::vector<drive_mount>> drives = {}; ///< From the next start on.
+};
+/// Which sandbox has a drive: to write to, or else the one that has had it longest.
+struct drive_use {
+  std::string sandbox;
+  std::uint64_t run = 0; ///< 0: it has none.
+  std::string name = {}; ///< In its group.
 };
 /// Of all runs that are over.
 struct run_totals {
@@ -473,6 +518,26 @@ struct sandbox_description {
   std::string_view state = "asleep";           ///< Its phase: a literal.
   std::optional<sandbox_caption> caption = {}; ///< None: no API has one for it.
   std::string snapshot = {}; ///< That its next start begins with. Empty: with nothing.
+  std::optional<drive_use> drive_user = {}; ///< Of a drive. None: no sandbox has it.
+};
+
+/// Of a drive: it starts, and stays while it is in use.
+struct attach_drive {
+  drive_use by;
+  drive_mode mode = drive_mode::read_write;
+  request_context context = {};
+  /// The sandbox had it under an earlier server, and is not refused.
+  bool has_it = false;
+  /// The drive has ended, and what is attached is no drive any more. Any thread.
+  std::function<void()> on_gone = nullptr;
+};
+/// What runtime::sandbox::attach_drive needs. It stays on its node.
+struct attached_drive {
+  std::shared_ptr<runtime::sandbox> of;
+  std::string snapshot;      ///< Not empty: that of the engine's, which goes with `use`.
+  std::shared_ptr<void> use; ///< For as long as it is held, the drive is in use.
+  /// Has it keep what is on it now; `then` is called on any thread. Null: there is nothing to keep.
+  std::function<void(std::function<void(const result<void>&)> then)> keep = nullptr;
 };
 struct run_limits {
   // As of define_sandbox.
@@ -691,6 +756,8 @@ struct file_channel {
 
 // All of these stay on their node so far; what is sent to another one gets an inspect() and a
 // protocol version.
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::attach_drive)
+CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::attached_drive)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::begin_run)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::change_network_request)
 CAF_ALLOW_UNSAFE_MESSAGE_TYPE(insula::create_session_request)

@@ -43,6 +43,13 @@ std::optional<error> core::forbids_start() const {
   return std::nullopt;
 }
 
+std::optional<error> core::forbids_leaving() const {
+  for (const auto* each : parts_)
+    if (auto why = each->forbids_leaving())
+      return why;
+  return std::nullopt;
+}
+
 bool core::in_use() const {
   return uses_ > 0 ||
          std::any_of(parts_.begin(), parts_.end(), [](const auto* each) { return each->in_use(); });

@@ -84,6 +84,8 @@ public:
   virtual bool delays(idle_step) { return false; }
   /// Why the sandbox is not to be started now. Its record is loaded.
   virtual std::optional<error> forbids_start() const { return std::nullopt; }
+  /// Why the sandbox neither leaves its node nor is deleted now. Its record is loaded.
+  virtual std::optional<error> forbids_leaving() const { return std::nullopt; }
   /// As long as it is, the sandbox is not idle.
   virtual bool in_use() const { return false; }
   /// As long as it is, requests wait, and the sandbox is left as it is.
@@ -178,6 +180,7 @@ public:
       tell(*one);
   }
   std::optional<error> forbids_start() const;
+  std::optional<error> forbids_leaving() const;
   bool in_use() const;
   bool is_held() const;
   bool may_hibernate() const;
@@ -249,6 +252,13 @@ public:
   virtual void release_snapshot(const std::string& id, then_function then = nullptr) = 0;
   /// Makes room for the newest ones of this sandbox. Nobody is told.
   virtual void evict_snapshots(const snapshot_retention& as) = 0;
+
+  // ---- Drives, which are other sandboxes
+
+  /// Of the one of that id, which is to live at this node. Errors: those of attach_drive;
+  /// node_unreachable.
+  virtual void ask_drive(const std::string& drive, attach_drive what,
+                         const reply<attached_drive>& to) = 0;
 
   /// The lease goes if the sandbox is asleep and has nothing to do, and so does the actor, if it
   /// may. Both wait for the writes that are on their way.

@@ -1,5 +1,6 @@
 #include "actors/sandbox/description.hpp"
 
+#include "actors/drive_record.hpp"
 #include "actors/record_keys.hpp"
 #include "actors/sandbox/disk_snapshots.hpp"
 #include "actors/sandbox/egress.hpp"
@@ -271,6 +272,10 @@ void description::define_from(const std::optional<snapshot_description>& from,
               changes.push_back({memory_key, std::to_string(wanted.memory_bytes)});
             if (wanted.cpu_percent > 0)
               changes.push_back({cpu_key, std::to_string(wanted.cpu_percent)});
+            if (wanted.disk_bytes > 0)
+              changes.push_back({disk_limit_key, std::to_string(wanted.disk_bytes)});
+            if (!wanted.drives.empty())
+              changes.push_back({drives_key, actors::text_of(wanted.drives)});
             write(std::move(changes), wanted.expires_ms);
             if (wanted.prompt)
               return mine.deliver(core_.describe());
@@ -285,17 +290,24 @@ void description::define_from(const std::optional<snapshot_description>& from,
 
 bool description::changes_it(const redefine_sandbox& wanted) const {
   const auto& change = wanted.metadata;
-  return (change || wanted.expires_ms || !wanted.snapshot.empty()) && core_.exists() &&
+  return (change || wanted.expires_ms || !wanted.snapshot.empty() || wanted.drives) &&
+         core_.exists() &&
          !(change && change->only_if && *change->only_if != text_of(change->api, record()));
 }
 
 /// Errors: those of malformed_metadata().
 result<std::vector<storage::change>> description::changes_of(const redefine_sandbox& wanted) const {
-  if (!wanted.metadata)
-    return std::vector<storage::change>{};
-  if (const auto wrong = misfit(*wanted.metadata, record()))
-    return *wrong;
-  return metadata_changes(wanted.metadata->api, wanted.metadata->text);
+  std::vector<storage::change> changes;
+  if (wanted.metadata) {
+    if (const auto wrong = misfit(*wanted.metadata, record()))
+      return *wrong;
+    changes = metadata_changes(wanted.metadata->api, wanted.metadata->text);
+  }
+  if (wanted.drives && !wanted.drives->empty())
+    changes.push_back({drives_key, actors::text_of(*wanted.drives)});
+  else if (wanted.drives)
+    changes.push_back({drives_key, std::nullopt});
+  return changes;
 }
 
 void description::redefine(const redefine_sandbox& wanted, const reply<sandbox_description>& to) {
@@ -395,6 +407,8 @@ runtime::sandbox_limits limits_of(const core& of) {
   };
   lower(limits.memory_bytes, memory_key);
   lower(limits.cpu_percent, cpu_key);
+  if (const auto disk = number_in(of.record().entries(), disk_limit_key); disk.value_or(0) > 0)
+    limits.disk_bytes = static_cast<std::uint64_t>(*disk);
   return limits;
 }
 

@@ -6,6 +6,8 @@
 #include "actors/sandbox/commands.hpp"
 #include "actors/sandbox/description.hpp"
 #include "actors/sandbox/disk_snapshots.hpp"
+#include "actors/sandbox/drive.hpp"
+#include "actors/sandbox/drives.hpp"
 #include "actors/sandbox/egress.hpp"
 #include "actors/sandbox/files.hpp"
 #include "actors/sandbox/gate.hpp"
@@ -43,6 +45,8 @@ struct all_parts {
       , egress_(of)
       , persistence_(of, {idle_, disk_, startup_, teardown_})
       , login_(of, startup_)
+      , drive_(of, persistence_)
+      , drives_(of, startup_, teardown_)
       , mounts_(of)
       , commands_(of)
       , idempotency_(of)
@@ -59,7 +63,7 @@ struct all_parts {
       , adoption_(of, {commands_, idempotency_, sessions_, terminals_, terminal_room_})
       , startup_(of, {gate_, idle_, persistence_, disk_, egress_, mounts_, idempotency_, teardown_},
                  std::move(claim))
-      , runs_(of, {commands_, idempotency_, command_logs_, teardown_, disk_})
+      , runs_(of, {commands_, idempotency_, command_logs_, teardown_, disk_, drives_})
       , teardown_(of, {lease_, gate_, startup_, persistence_, idempotency_, command_logs_, runs_},
                   std::move(quit)) {}
 
@@ -72,6 +76,8 @@ struct all_parts {
   egress egress_;
   persistence persistence_;
   login login_;
+  drive drive_;
+  drives drives_;
   mounts mounts_;
   commands commands_;
   idempotency idempotency_;
@@ -87,32 +93,15 @@ struct all_parts {
   teardown teardown_;
 
   /// In the order in which they are told. Files settle before the user's own
-  /// directories among them, and those before the mounts that lie there; the
-  /// idle check is scheduled before that of a snapshot; a pause is settled when no request waits
-  /// any more; the lease is the last to go.
+  /// directories among them, those before the drives that lie there, and these before the mounts;
+  /// the idle check is scheduled before that of a snapshot; a pause is settled when no request
+  /// waits any more; the lease is the last to go.
   std::vector<part*> table() {
-    return {&startup_,
-            &egress_,
-            &idle_,
-            &persistence_,
-            &disk_,
-            &login_,
-            &mounts_,
-            &description_,
-            &adoption_,
-            &commands_,
-            &idempotency_,
-            &command_logs_,
-            &command_records_,
-            &sessions_,
-            &terminal_room_,
-            &terminals_,
-            &files_,
-            &runs_,
-            &gate_,
-            &pause_,
-            &teardown_,
-            &lease_};
+    return {&startup_,  &egress_,        &idle_,        &persistence_,  &disk_,
+            &login_,    &drive_,         &drives_,      &mounts_,       &description_,
+            &adoption_, &commands_,      &idempotency_, &command_logs_, &command_records_,
+            &sessions_, &terminal_room_, &terminals_,   &files_,        &runs_,
+            &gate_,     &pause_,         &teardown_,    &lease_};
   }
 };
 

@@ -4,6 +4,7 @@
 #include "actors/sandbox/commands.hpp"
 #include "actors/sandbox/description.hpp"
 #include "actors/sandbox/disk_snapshots.hpp"
+#include "actors/sandbox/drives.hpp"
 #include "actors/sandbox/egress.hpp"
 #include "actors/sandbox/idempotency.hpp"
 #include "actors/sandbox/teardown.hpp"
@@ -471,7 +472,10 @@ void runs::keep_logs_and_stop(std::uint64_t number) {
     if (start != core_.start() || !stopping_ || !core_.runs())
       return;
     failpoint("run.logs_kept");
-    keep_disk_and_stop(number);
+    with_.volumes.keep([this, number, start] {
+      if (start == core_.start() && stopping_ && core_.runs())
+        keep_disk_and_stop(number);
+    });
   });
 }
 

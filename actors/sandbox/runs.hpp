@@ -11,6 +11,7 @@ namespace insula::actors::inside_sandbox {
 class command_logs;
 class commands;
 class disk_snapshots;
+class drives;
 class idempotency;
 class teardown;
 
@@ -29,6 +30,7 @@ public:
     command_logs& logs;
     teardown& ends;
     disk_snapshots& disk;
+    drives& volumes;
   };
 
   runs(core& of, others with)

@@ -249,6 +249,25 @@ public:
                              {id(), as.keep_last, as.evicted_keep_ms,
                               number_in(record().entries(), created_key).value_or(0)});
   }
+  void ask_drive(const std::string& drive, attach_drive what,
+                 const reply<attached_drive>& to) override {
+    const auto here = [=, this] { ask_drive_here(drive, what, to); };
+    auto* const routes = options().routes;
+    if (routes == nullptr)
+      return here();
+    routes->locate(drive, false, [=, post = post()](const result<std::string>& node) {
+      post([=] {
+        if (!node)
+          return to.fail(node.reason());
+        if (node->empty())
+          return here();
+        // It comes here, unless another sandbox has it there.
+        routes->bring(drive, [=](const result<void>& ours) {
+          post([=] { ours ? here() : to.fail(ours.reason()); });
+        });
+      });
+    });
+  }
   void hibernate_if_idle() override {
     if (ends_ || now() != phase::asleep || operations() > 0)
       return;
@@ -346,6 +365,25 @@ private:
       ask(self_, directory, to, std::move(what));
     else
       to.fail({errc::sandbox_not_running, "the node is going down"});
+  }
+  /// Once more, if its actor was just put away.
+  void ask_drive_here(const std::string& drive, const attach_drive& what,
+                      const reply<attached_drive>& to, bool again = false) {
+    const auto directory = options().objects->get();
+    if (!directory)
+      return to.fail({errc::sandbox_not_running, "the node is going down"});
+    self_->request(directory, caf::infinite, reach_atom::value, drive, what.context)
+      .then(
+        [=, this](const sandbox_actor& of) {
+          self_->request(of, caf::infinite, what)
+            .then([to](const attached_drive& is) { to.deliver(is); },
+                  [=, this](const caf::error& why) {
+                    if (again || !came_too_late(why))
+                      return to.fail(from_caf(why));
+                    ask_drive_here(drive, what, to, true);
+                  });
+        },
+        [to](const caf::error& why) { to.fail(from_caf(why)); });
   }
   startup::claim_function claim_from(const node_pool_actor& pool) {
     if (!pool)
@@ -480,6 +518,7 @@ sandbox_impl::behavior_type sandbox(sandbox_pointer self, const sandbox_id& id,
     // Its disk
     serve_owed(self, p.disk_, &disk_snapshots::take),
     serve_owed(self, p.disk_, &disk_snapshots::roll_back_to),
+    serve_owed(self, p.drive_, &drive::attach),
     // The sandbox as a whole
     [&it](status_atom) { return it.status(); },
     serve_owed(self, p.description_, &description::define),

@@ -153,6 +153,8 @@ void teardown::keep_and_leave(const reply<caf::ok_atom>& to, unsigned snapshots_
       outcome ? error{errc::limit_reached, "it is never done with what it does"} : outcome.reason();
     if (core_.now() == phase::deleting)
       return stay(being_deleted, to);
+    if (const auto why_not = core_.forbids_leaving()) // It was attached meanwhile.
+      return stay(*why_not, to);
     if (outcome) {
       const auto& files = with_.files;
       core_.set_refusal(leaves_node);
@@ -177,6 +179,8 @@ void teardown::hand_over(const reply<caf::ok_atom>& to) {
     return to.fail(being_deleted);
   if (parting_)
     return handing_over_.push_back(to);
+  if (const auto why = core_.forbids_leaving())
+    return to.fail(*why);
   const bool has_files = with_.files.may_be_kept();
   if (has_files && options().time->now() < stays_until_)
     return to.fail({errc::limit_reached, "it could not be kept just now"});
@@ -191,6 +195,10 @@ void teardown::hand_over(const reply<caf::ok_atom>& to) {
 // ---- Deletion
 
 void teardown::remove(request_context context, const reply<caf::ok_atom>& to) {
+  if (const auto why = core_.now() == phase::deleting || !record().loaded()
+                         ? std::nullopt
+                         : core_.forbids_leaving())
+    return to.fail(*why);
   deleting_.push_back(to);
   if (core_.now() == phase::deleting)
     return;

@@ -44,7 +44,10 @@ std::optional<concern> concern_of(const route& row, const matched_request& what)
     return std::nullopt;
   about.image.text = what.head().field(image_field);
   about.image.snapshot = what.head().field(snapshot_field);
-  about.in_body = row.in_body;
+  if (row.in_body)
+    about.in_body = [say = row.in_body, path = request_path{what}](std::string_view body) {
+      return say(body, path);
+    };
   about.id_in_body = row.id_in_body;
   about.no_length = row.no_length;
   if (row.unknown)

@@ -82,7 +82,7 @@ struct route {
   /// What is said where no node has that sandbox. Null: one of them has it from then on.
   std::function<response(const request_path&)> unknown = nullptr;
   /// What a body says of the sandbox that its request makes. Null: nothing.
-  std::function<told_by_body(std::string_view body)> in_body = nullptr;
+  std::function<told_by_body(std::string_view body, const request_path& path)> in_body = nullptr;
   bool id_in_body = false; ///< Which sandbox that is; else its image alone.
   /// 411, where a body has to say which node it goes to and has no length; null: as everywhere.
   response (*no_length)() = nullptr;

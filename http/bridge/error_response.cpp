@@ -72,6 +72,8 @@ wire_error classify(step during, errc code) {
     case errc::run_stopping:
     case errc::run_snapshotting:
     case errc::snapshot_gone: return {409, "run_over"};
+    case errc::drive_in_use: return {409, "drive_in_use"};
+    case errc::drive_gone: return {409, "drive_gone"};
     case errc::key_ceiling: return {429, "key_limit_reached"};
     case errc::stale_epoch: // It has become another node's.
     case errc::node_unreachable: return {503, "node_unreachable"};

@@ -167,6 +167,8 @@ response execd_failure(const error& why) {
     case errc::run_over:
     case errc::run_stopping:
     case errc::run_snapshotting:
+    case errc::drive_in_use:
+    case errc::drive_gone:
     case errc::snapshot_gone: return execd_failure(409, "RUNTIME_ERROR", why.message);
     case errc::payload_too_large: return execd_failure(413, "INVALID_REQUEST_BODY", why.message);
     case errc::image_refused: return execd_failure(400, "INVALID_REQUEST_BODY", why.message);

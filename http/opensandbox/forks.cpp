@@ -69,6 +69,8 @@ response not_forked(const std::string& source, const error& why, std::string_vie
     case errc::run_over:
     case errc::run_stopping:
     case errc::run_snapshotting:
+    case errc::drive_in_use:
+    case errc::drive_gone:
     case errc::snapshot_gone: return refused({409, "FORK::INVALID_SOURCE_STATE", why.message});
     case errc::not_found: // The source, or the snapshot, is gone by now.
       return refused({409, reason, why.message});

@@ -71,6 +71,8 @@ response failed(const std::string& id, const error& why) {
     case errc::run_over:
     case errc::run_stopping:
     case errc::run_snapshotting:
+    case errc::drive_in_use:
+    case errc::drive_gone:
     case errc::snapshot_gone: return refused({409, "SANDBOX::INVALID_PARAMETER", why.message});
     case errc::capacity_exceeded:
     case errc::machine_full:
@@ -175,7 +177,7 @@ std::vector<std::string> names_of_image(const std::string& uri) {
   return names;
 }
 
-told_by_body start_in_body(std::string_view body) {
+told_by_body start_in_body(std::string_view body, const request_path&) {
   auto told = start_of_create_body(body);
   auto names = names_of_image(told.image);
   return {{}, {std::move(told.image), std::move(names), std::move(told.snapshot)}};

@@ -38,7 +38,8 @@ struct services {
   key_check key{{}};            ///< Requests are let in already; it tells how far a token reaches.
   std::string secret;           ///< That ids of sandboxes are made with, from clients' keys.
   bool default_session = false; ///< Commands without a session's id run in the default one.
-  std::vector<std::string> projects; ///< Of the Vercel API. Empty: any.
+  std::vector<std::string> projects;       ///< Of the Vercel API. Empty: any.
+  std::uint64_t drive_bytes = 10ull << 30; ///< The usual size of a drive of it, and the largest.
   bool any_image = false; ///< An image that is not here is replaced by what the node starts from.
   std::function<void(metrics::text&)> write_figures; ///< All that /metrics says. May wait.
   std::shared_ptr<const port_links> links;           ///< To servers in sandboxes.

@@ -81,6 +81,7 @@ private:
     std::vector<route> table;
     // Words that are no names come first.
     add_snapshot_routes(table, with_, prefix);
+    add_drive_routes(table, with_, prefix);
     add_session_routes(table, with_, prefix);
     add_command_routes(table, with_, prefix);
     add_file_routes(table, with_, prefix);

@@ -25,6 +25,8 @@ void add_session_routes(std::vector<route>& table, const shared_services& with,
                         const std::string& prefix);
 void add_snapshot_routes(std::vector<route>& table, const shared_services& with,
                          const std::string& prefix);
+void add_drive_routes(std::vector<route>& table, const shared_services& with,
+                      const std::string& prefix);
 void add_command_routes(std::vector<route>& table, const shared_services& with,
                         const std::string& prefix);
 void add_file_routes(std::vector<route>& table, const shared_services& with,

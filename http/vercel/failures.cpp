@@ -19,9 +19,11 @@ refusal refusal_of(const error& why) {
     case errc::outside_workspace: return {400, "bad_request", why.message};
     case errc::unauthorized: return {401, "unauthorized", why.message};
     case errc::forbidden: return {403, "forbidden", why.message};
+    case errc::drive_gone:
     case errc::not_found: return {404, "not_found", why.message};
     case errc::payload_too_large: return {413, "payload_too_large", why.message};
     case errc::already_exists:
+    case errc::drive_in_use:
     case errc::idempotency_conflict:
     case errc::request_known:
     case errc::sandbox_mismatch: return {409, "conflict", why.message};
@@ -58,6 +60,10 @@ response failure(const error& why) {
   if (why.code == errc::capacity_exceeded && why.retry_s == 0)
     answer.fields.push_back({"Retry-After", "2"});
   return answer;
+}
+
+response no_length() {
+  return failure(refusal{411, "length_required", "The request needs a Content-Length."});
 }
 
 response too_large(std::uint64_t, std::uint64_t limit) {

@@ -27,6 +27,9 @@ response failure(const refusal& why);
 response failure(const error& why);
 
 /// Of a body that has more bytes than `limit`.
+/// In a cluster the body says which node the request goes to.
+response no_length();
+
 response too_large(std::uint64_t bytes, std::uint64_t limit);
 refusal refusal_of(const error& why);
 

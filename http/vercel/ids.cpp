@@ -16,7 +16,7 @@ namespace insula::http::vercel {
 namespace {
 
 constexpr std::string_view session_prefix = "sbx_", command_prefix = "cmd_",
-                           snapshot_prefix = "snap_";
+                           snapshot_prefix = "snap_", drive_prefix = "drv_";
 constexpr std::size_t key_bytes = 16;
 
 template <std::size_t Count>
@@ -27,13 +27,34 @@ std::array<unsigned char, Count> random_bytes() {
   return bytes;
 }
 
-} // namespace
-
-std::string sandbox_of(std::string_view secret, std::string_view project, std::string_view name) {
-  std::string key = "\nvercel";
+std::string id_in(std::string_view secret, std::string_view kind, std::string_view project,
+                  std::string_view name) {
+  std::string key{kind};
   for (const auto part : {project, name})
     (key += '\0') += part;
   return keyed_id(secret, key);
+}
+
+bool is_name(std::string_view text, std::size_t longest) {
+  const auto fits = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  };
+  return !text.empty() && text.size() <= longest && std::all_of(text.begin(), text.end(), fits);
+}
+
+} // namespace
+
+std::string sandbox_of(std::string_view secret, std::string_view project, std::string_view name) {
+  return id_in(secret, "\nvercel", project, name);
+}
+
+std::string drive_of(std::string_view secret, std::string_view project, std::string_view name) {
+  return id_in(secret, "\nvercel drive", project, name);
+}
+
+std::string id_of_drive(std::string_view sandbox) {
+  return std::string{drive_prefix}.append(sandbox);
 }
 
 std::string session_id::text() const {
@@ -93,15 +114,14 @@ std::string generate_name() {
          animals[bytes[1] % animals.size()] + '-' + base32(bytes.data() + 2, 8);
 }
 
+bool is_drive_name(std::string_view text) {
+  return is_name(text, 64);
+}
+
 bool is_sandbox_name(std::string_view text) {
   constexpr std::array reserved{std::string_view{"sessions"}, std::string_view{"snapshots"},
                                 std::string_view{"drives"}};
-  const auto fits = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-';
-  };
-  return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), fits) &&
-         std::find(reserved.begin(), reserved.end(), text) == reserved.end();
+  return is_name(text, 128) && std::find(reserved.begin(), reserved.end(), text) == reserved.end();
 }
 
 } // namespace insula::http::vercel

@@ -16,6 +16,11 @@ inline constexpr std::size_t sandbox_digits = 26;
 /// The sandbox of that name in that project.
 std::string sandbox_of(std::string_view secret, std::string_view project, std::string_view name);
 
+/// The sandbox that is the drive of that name in that project.
+std::string drive_of(std::string_view secret, std::string_view project, std::string_view name);
+/// `drv_` and the id of that sandbox.
+std::string id_of_drive(std::string_view sandbox);
+
 /// `sbx_<sandbox><run>`.
 struct session_id {
   std::string sandbox;
@@ -37,6 +42,9 @@ std::string key_of_command(std::string_view id);
 
 /// A name that nobody guesses, and that can be read: "amber-heron-k3f9w2qd7x4m".
 std::string generate_name();
+
+/// 1 to 64 of [a-zA-Z0-9_-].
+bool is_drive_name(std::string_view text);
 
 /// 1 to 128 of [a-zA-Z0-9_-], and no word that a path has in that place.
 bool is_sandbox_name(std::string_view text);

@@ -42,6 +42,10 @@ void write_sandbox(writer& out, const sandbox_view& of) {
   for (const auto& [key, text] : is.tags)
     out.member(key, text);
   out.end_object();
+  if (!is.mounts.empty()) {
+    out.key("mounts");
+    write_mounts(out, is.mounts);
+  }
   if (!of.snapshot.empty())
     out.member("currentSnapshotId", id_of_snapshot(of.snapshot));
   if (is.snapshot_expiration_ms)

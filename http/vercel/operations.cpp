@@ -15,6 +15,7 @@ const parameter segments[] = {
   {"session", "path", "The id of one of its sessions.", true},
   {"cmd", "path", "The id of one of the session's commands.", true},
   {"snapshot", "path", "The id of a snapshot.", true},
+  {"drive", "path", "The drive's name, of this project.", true},
 };
 
 } // namespace

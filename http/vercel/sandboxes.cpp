@@ -176,7 +176,7 @@ private:
   }
 
   void define() {
-    auto message = definition_of(wanted_);
+    auto message = definition_of(wanted_, call_.with->secret);
     wanted_.wanted.updated_ms = system_clock{}.unix_ms();
     wanted_.wanted.unfinished = true;
     message.metadata[metadata_api] = text_of(wanted_.wanted);
@@ -334,7 +334,11 @@ void get(const named_call& call, const std::string&, const reply& to) {
     question{*call.with, call.id(), std::move(message), to}
       .within(create_patience, late_answer())
       .starts(false)
-      .or_else(failed)
+      .or_else([](question_stage, const error& why) {
+        // 404 would say that there is no such sandbox.
+        return why.code == errc::drive_gone ? failure(refusal{409, "conflict", why.message})
+                                            : failure(why);
+      })
       .then<run_report>([=](const run_report& report) {
         const auto now = view_of(call.id(), report.sandbox, report.run);
         to->respond(now ? sandbox_answer(call, *now, report.begun) : unknown_sandbox(call.name));
@@ -379,6 +383,7 @@ void patch(const named_call& call, const std::string& body, const reply& to) {
     if (const auto wrong = apply_patch(body, changed, message.snapshot))
       return to->respond(failure(*wrong));
     changed.updated_ms = system_clock{}.unix_ms();
+    message.drives = drives_of(changed, call.with->secret);
     message.metadata =
       metadata_change{metadata_api, text_of(changed), is.metadata.at(metadata_api)};
     const auto aim = message.snapshot;
@@ -502,10 +507,6 @@ operation create_document(std::string_view version) {
   return made;
 }
 
-response no_length() {
-  return failure(refusal{411, "length_required", "The request needs a Content-Length."});
-}
-
 } // namespace
 
 void add_sandbox_routes(std::vector<route>& table, const shared_services& with,
@@ -522,10 +523,12 @@ void add_sandbox_routes(std::vector<route>& table, const shared_services& with,
                      },
                      create_document(version)});
     table.back().about = [](const matched_request&) { return std::string{}; };
-    table.back().in_body = [with](std::string_view body) {
-      const auto [project, name] = project_and_name(body);
-      return told_by_body{name.empty() ? std::string{} : sandbox_of(with->secret, project, name),
-                          {}};
+    table.back().in_body = [with](std::string_view body, const request_path&) {
+      const auto is = settings_in(body);
+      told_by_body told{
+        is.name.empty() ? std::string{} : sandbox_of(with->secret, is.project, is.name), {}};
+      told.image.beside = own_drive_of(is, with->secret);
+      return told;
     };
     table.back().id_in_body = true;
     table.back().no_length = &no_length;

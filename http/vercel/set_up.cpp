@@ -118,7 +118,7 @@ std::optional<run_limits> limits_in(const api_metadata& all) {
   return is ? std::optional{limits_of(*is)} : std::nullopt;
 }
 
-define_sandbox definition_of(const create_request& wanted) {
+define_sandbox definition_of(const create_request& wanted, std::string_view secret) {
   const auto& is = wanted.wanted;
   define_sandbox message;
   message.env = wanted.env;
@@ -129,6 +129,7 @@ define_sandbox definition_of(const create_request& wanted) {
   message.snapshot = wanted.snapshot;
   if (wanted.snapshot.empty()) // Else the image is that one's.
     message.image = image_name(is);
+  message.drives = drives_of(is, secret);
   message.network = has_source(wanted) ? egress_policy::allow_all() : policy_of(is.network);
   const auto limits = limits_of(is);
   message.memory_bytes = limits.memory_bytes;

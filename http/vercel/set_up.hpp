@@ -10,8 +10,8 @@
 /// What a sandbox of this API is made of, and what is done in it before its client has it.
 namespace insula::http::vercel {
 
-/// Without the settings, which are metadata.
-define_sandbox definition_of(const create_request& wanted);
+/// Without the settings, which are metadata. `secret`: the node's.
+define_sandbox definition_of(const create_request& wanted, std::string_view secret);
 
 /// What a session may use and reach.
 run_limits limits_of(const settings& is);

@@ -1,10 +1,13 @@
 #include "http/vercel/settings.hpp"
 
+#include "base/limits.hpp"
 #include "http/text/percent.hpp"
+#include "http/vercel/drives.hpp"
 #include "http/vercel/ids.hpp"
 #include "http/vercel/members.hpp"
 
 #include <algorithm>
+#include <set>
 
 namespace insula::http::vercel {
 
@@ -12,7 +15,7 @@ namespace {
 
 using json::find;
 
-constexpr std::size_t most_ports = 15, most_tags = 5, longest_tag = 256;
+constexpr std::size_t longest_mount_path = 512, most_ports = 15, most_tags = 5, longest_tag = 256;
 constexpr std::int64_t day_ms = 24LL * 60 * 60 * 1000;
 
 refusal bad_timeout(const std::string& why) {
@@ -132,6 +135,69 @@ std::optional<refusal> read_snapshot_settings(const json::value& in, settings& i
   return std::nullopt;
 }
 
+/// Absolute and normalised, and nothing that a sandbox has of the kernel.
+bool is_mount_path(const std::string& path) {
+  const auto is_control = [](unsigned char c) { return c < ' ' || c == 0x7f; };
+  if (path.size() < 2 || path.size() > longest_mount_path || path.front() != '/' ||
+      std::any_of(path.begin(), path.end(), is_control))
+    return false;
+  for (std::string_view left{path}; !left.empty();) {
+    left.remove_prefix(1);
+    const auto name = left.substr(0, left.find('/'));
+    if (name.empty() || name == "." || name == "..")
+      return false;
+    left.remove_prefix(name.size());
+  }
+  const auto top = path.substr(0, path.find('/', 1));
+  return top != "/proc" && top != "/sys" && top != "/dev";
+}
+
+/// In place of those that were there.
+std::optional<refusal> read_mounts(const json::value& in, std::map<std::string, drive_wish>& into) {
+  const auto* mounts = given(in, "mounts");
+  if (mounts == nullptr)
+    return std::nullopt;
+  if (!mounts->IsObject())
+    return bad_request("mounts must be an object");
+  if (mounts->MemberCount() > limits::drives_per_sandbox)
+    return bad_request("mounts: a sandbox has at most " +
+                       std::to_string(limits::drives_per_sandbox));
+  std::map<std::string, drive_wish> all;
+  std::set<std::string> written;
+  for (const auto& each : mounts->GetObject()) {
+    const auto path = json::string_of(each.name);
+    const auto of_it = "mounts." + path.substr(0, 64);
+    if (!is_mount_path(path))
+      return bad_request(of_it + " must be an absolute path without . and .., outside of /proc, "
+                                 "/sys and /dev");
+    drive_wish wish;
+    std::string mode = insula::name_of(wish.mode);
+    if (!each.value.IsObject())
+      return bad_request(of_it + " must be an object");
+    for (auto wrong :
+         {read_text(each.value, "drive", wish.drive), read_text(each.value, "mode", mode)})
+      if (wrong)
+        return wrong;
+    if (!is_drive_name(wish.drive))
+      return bad_request(of_it + ".drive must be the name of a drive");
+    const auto known = drive_mode_of(mode);
+    if (!known)
+      return bad_request(of_it + ".mode must be read-write, snapshot or read-only");
+    wish.mode = *known;
+    if (wish.mode == drive_mode::read_write && !written.insert(wish.drive).second)
+      return bad_request("mounts: " + wish.drive + " is there twice to write to");
+    if (!all.emplace(path, std::move(wish)).second)
+      return bad_request(of_it + " is there twice");
+  }
+  for (const auto& [path, wish] : all)
+    for (const auto& [other, ignored] : all)
+      if (other.size() > path.size() && other.starts_with(path + '/'))
+        return bad_request("mounts: " + other.substr(0, 64) + " is inside of " +
+                           path.substr(0, 64));
+  into = std::move(all);
+  return std::nullopt;
+}
+
 /// What create and PATCH both have.
 std::optional<refusal> read_common(const json::value& in, settings& into, bool& changes_network,
                                    bool null_clears) {
@@ -146,9 +212,8 @@ std::optional<refusal> read_common(const json::value& in, settings& into, bool& 
     return bad_request("region must have 1 to 64 characters");
   if (const auto* id = find(in, "networkId"); null_clears && id != nullptr && id->IsNull())
     into.network_id.clear();
-  if (const auto* mounts = given(in, "mounts");
-      mounts != nullptr && (!mounts->IsObject() || !mounts->ObjectEmpty()))
-    return bad_request("mounts: drives are not supported");
+  if (auto wrong = read_mounts(in, into.mounts))
+    return wrong;
   const auto* policy = given(in, "networkPolicy");
   changes_network = policy != nullptr;
   return policy == nullptr ? std::nullopt : read_policy(*policy, into.network);
@@ -247,13 +312,14 @@ refusal gone_snapshot(const std::string& id) {
   return {410, "snapshot_not_found", "Snapshot '" + id.substr(0, 64) + "' not found."};
 }
 
-std::pair<std::string, std::string> project_and_name(std::string_view body) {
+settings settings_in(std::string_view body) {
   json::document document;
-  std::string project, name;
+  settings is;
   if (!json::parse(body, document) || !document.IsObject() ||
-      read_text(document, "projectId", project) || read_text(document, "name", name))
+      read_text(document, "projectId", is.project) || read_text(document, "name", is.name) ||
+      read_mounts(document, is.mounts))
     return {};
-  return {std::move(project), std::move(name)};
+  return is;
 }
 
 std::optional<refusal> read_create(std::string_view body, create_request& into) {
@@ -340,6 +406,29 @@ std::optional<refusal> read_snapshot_request(std::string_view body, snapshot_req
   return read_flag(*own, "keepRunning", into.keeps_running);
 }
 
+void write_mounts(json::ascii_writer& out, const std::map<std::string, drive_wish>& all) {
+  out.begin_object();
+  for (const auto& [path, wish] : all) {
+    out.key(path).begin_object().member("drive", wish.drive);
+    out.member("mode", insula::name_of(wish.mode)).end_object();
+  }
+  out.end_object();
+}
+
+std::vector<drive_mount> drives_of(const settings& is, std::string_view secret) {
+  std::vector<drive_mount> all;
+  for (const auto& [path, wish] : is.mounts)
+    all.push_back({path, drive_of(secret, is.project, wish.drive), wish.mode, wish.drive});
+  return all;
+}
+
+std::string own_drive_of(const settings& is, std::string_view secret) {
+  for (const auto& [path, wish] : is.mounts)
+    if (wish.mode != drive_mode::snapshot)
+      return drive_of(secret, is.project, wish.drive);
+  return {};
+}
+
 snapshot_retention retention_of(const settings& of) {
   const auto usual = of.snapshot_expiration_ms.value_or(default_snapshot_ms);
   snapshot_retention is;
@@ -363,6 +452,8 @@ snapshot_retention retention_in(const api_metadata& all) {
 }
 
 std::optional<grouped_sandbox> group_of(const api_metadata& all) {
+  if (auto drive = drive_group_of(all))
+    return drive;
   const auto at = all.find(metadata_api);
   json::document document;
   grouped_sandbox is;
@@ -375,6 +466,8 @@ std::optional<grouped_sandbox> group_of(const api_metadata& all) {
 }
 
 std::optional<sandbox_caption> caption_of(const api_metadata& all) {
+  if (auto drive = drive_caption_of(all))
+    return drive;
   const auto at = all.find(metadata_api);
   json::document document;
   sandbox_caption is;
@@ -417,6 +510,10 @@ std::string text_of(const settings& what) {
     if (what.keep_last->expiration_ms)
       out.member("expiration", *what.keep_last->expiration_ms);
     out.member("deleteEvicted", what.keep_last->delete_evicted).end_object();
+  }
+  if (!what.mounts.empty()) {
+    out.key("mounts");
+    write_mounts(out, what.mounts);
   }
   if (what.unfinished)
     out.member("unfinished", true);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "actors/protocol/messages.hpp"
+#include "http/json/writer.hpp"
 #include "http/vercel/failures.hpp"
 #include "http/vercel/policy.hpp"
 
@@ -31,6 +32,12 @@ struct retention {
   bool delete_evicted = true;
 };
 
+/// A drive of the project as a directory.
+struct drive_wish {
+  std::string drive; ///< Its name.
+  drive_mode mode = drive_mode::read_write;
+};
+
 struct settings {
   std::string project, name;
   bool persistent = true;
@@ -46,6 +53,7 @@ struct settings {
   std::string network_id = {};
   std::int64_t updated_ms = 0;
   bool unfinished = false; ///< It is being made: its client has not been told of it.
+  std::map<std::string, drive_wish> mounts = {}; ///< By path; the next session has them.
 };
 
 struct git_source {
@@ -74,8 +82,8 @@ std::optional<refusal> read_create(std::string_view body, create_request& into);
 /// formed. `other_image`: it names an image.
 std::optional<refusal> read_fork(std::string_view body, create_request& into, bool& other_image);
 
-/// The project and the name in a body that may be malformed; the name may be empty.
-std::pair<std::string, std::string> project_and_name(std::string_view body);
+/// The project, the name and the mounts in a body that may be malformed; each may be empty.
+settings settings_in(std::string_view body);
 
 /// All or nothing of it. `snapshot`: what the next session is to begin with, as the node knows it;
 /// empty: with what it would begin with.
@@ -94,12 +102,20 @@ std::optional<settings> read_settings(std::string_view text);
 /// None: the sandbox is not this API's.
 std::optional<settings> settings_of(const sandbox_description& is);
 
-/// The group of a sandbox with these texts is its project. None: it is not this API's, or is being
-/// made.
+/// The group of a sandbox with these texts is its project; drives have groups of their own. None:
+/// it is not this API's, or is being made.
 std::optional<grouped_sandbox> group_of(const api_metadata& all);
 
 /// What people read of a sandbox with these texts. None: it is not this API's.
 std::optional<sandbox_caption> caption_of(const api_metadata& all);
+
+void write_mounts(json::ascii_writer& out, const std::map<std::string, drive_wish>& all);
+
+/// The drives of its next session, as the node knows them.
+std::vector<drive_mount> drives_of(const settings& is, std::string_view secret);
+
+/// One of them that it has as it is, and not as a snapshot. Empty: there is none.
+std::string own_drive_of(const settings& is, std::string_view secret);
 
 /// What becomes of the disks of its sessions.
 snapshot_retention retention_of(const settings& of);

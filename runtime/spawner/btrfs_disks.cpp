@@ -67,12 +67,19 @@ public:
   result<std::unique_ptr<disk_copy>> copy(std::uint32_t slot, const std::string& name) override {
     if (open_snapshot(name))
       return error{errc::already_exists, "there is a snapshot " + name};
-    unique_fd from{
-      ::openat(top_.get(), name_of_slot(slot).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    auto from = open(slot);
     if (!from)
-      return error{errc::not_found, "there is no such disk"};
+      return from.reason();
     return std::unique_ptr<disk_copy>{
-      std::make_unique<btrfs_copy>(top_.get(), std::move(from), name)};
+      std::make_unique<btrfs_copy>(top_.get(), std::move(*from), name)};
+  }
+
+  result<unique_fd> open(std::uint32_t slot) override {
+    unique_fd there{
+      ::openat(top_.get(), name_of_slot(slot).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    if (!there)
+      return error{errc::not_found, "there is no such disk"};
+    return there;
   }
 
   result<unique_fd> open_snapshot(const std::string& name) override {

@@ -51,6 +51,9 @@ public:
   virtual result<unique_fd> create_from(const std::string& snapshot, std::uint32_t slot,
                                         std::uint64_t bytes) = 0;
 
+  /// The directory of a slot. Errors: not_found.
+  virtual result<unique_fd> open(std::uint32_t slot) = 0;
+
   /// The next create_from() of this snapshot is to wait for nothing, if that can be. Waits for the
   /// machine's disk, as that one does, and on the same threads.
   virtual void expect_use(const std::string& /*snapshot*/) {}

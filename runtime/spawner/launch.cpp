@@ -676,14 +676,25 @@ launched launch(const launch_tools& tools, const launch_request& wanted) {
   return made;
 }
 
-unique_fd shown_to(pid_t process, int directory) {
+namespace {
+
+unique_fd mapped_for(pid_t process, int directory, std::uint64_t attributes) {
   char path[64];
   std::snprintf(path, sizeof path, "/proc/%d/ns/user", static_cast<int>(process));
   const unique_fd user_namespace{::open(path, O_RDONLY | O_CLOEXEC)};
-  if (!user_namespace)
-    return {};
-  return mapped_copy(directory, user_namespace.get(),
-                     MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+  return user_namespace ? mapped_copy(directory, user_namespace.get(), attributes) : unique_fd{};
+}
+
+} // namespace
+
+unique_fd shown_to(pid_t process, int directory) {
+  return mapped_for(process, directory,
+                    MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC);
+}
+
+unique_fd drive_for(pid_t process, int directory, bool read_only) {
+  return mapped_for(process, directory,
+                    MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | (read_only ? MOUNT_ATTR_RDONLY : 0));
 }
 
 int try_mapped_copy(int directory) {

@@ -69,6 +69,8 @@ launched launch(const launch_tools& tools, const launch_request& wanted);
 /// The files of `directory` as the sandbox whose PID 1 is `process` sees their owners: a mount that
 /// nothing can be written to, and that is attached nowhere. None with errno.
 unique_fd shown_to(pid_t process, int directory);
+/// The same for a drive, in which programs run, none of them with more rights than its caller.
+unique_fd drive_for(pid_t process, int directory, bool read_only);
 
 /// Can the file system of `directory` be a layer: can its owners' ids be shown shifted into a
 /// sandbox's range? 0, or errno; EINVAL: this kernel cannot do it for this kind of file system.

@@ -27,6 +27,7 @@ namespace {
 
 constexpr int way_there = 3; ///< As a visitor has it.
 constexpr int process_there = 4;
+constexpr int files_there = 5;
 
 [[noreturn]] void leave(mount_step failed, int error) {
   const visit_report report{failed, error};
@@ -40,16 +41,21 @@ void need(bool worked, mount_step step) {
 }
 
 /// Nothing of the spawner's stays open in a visitor: who waits for an end of it must not wait for
-/// this one.
-void keep_only(int process, int way) {
+/// this one. `files`: none if it is below 0.
+void keep_only(int process, int way, int files = -1) {
   sigset_t none;
   ::sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  constexpr int above = 5;
+  constexpr int above = 6;
   const int moved_process = ::fcntl(process, F_DUPFD_CLOEXEC, above);
   const int moved_way = ::fcntl(way, F_DUPFD_CLOEXEC, above);
+  const int moved_files = files < 0 ? -1 : ::fcntl(files, F_DUPFD_CLOEXEC, above);
   if (moved_process < 0 || moved_way < 0 || ::dup2(moved_way, way_there) < 0 ||
-      ::dup2(moved_process, process_there) < 0)
+      ::dup2(moved_process, process_there) < 0 || (files >= 0 && moved_files < 0))
+    ::_exit(1);
+  if (files < 0)
+    ::close(files_there);
+  else if (::dup2(moved_files, files_there) < 0)
     ::_exit(1);
   ::close_range(above, ~0u, 0);
 }
@@ -204,6 +210,22 @@ void visit_to_mount(const mount_visit& what, int process, int way) {
   const int there = mounted.get();
   [[maybe_unused]] const auto sent = send_packet<1>(way_there, &whole, 1, &there, 1);
   ::_exit(0);
+}
+
+void visit_to_attach(const mount_visit& what, int process, int way, int files) {
+  keep_only(process, way, files);
+  need(::setns(process_there, CLONE_NEWUSER) == 0, mount_step::visit);
+  enter();
+  auto target = make(what.path, what.owner);
+  if (!target.itself)
+    leave(mount_step::directory, errno);
+  if (::syscall(SYS_move_mount, files_there, "", target.itself.get(), "",
+                MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0) {
+    const int why = errno;
+    target.undo();
+    leave(mount_step::place, why);
+  }
+  leave(mount_step::none, 0);
 }
 
 void visit_to_unmount(const mount_visit& what, int process, int way) {

@@ -33,6 +33,10 @@ struct mount_visit {
 /// long as somebody holds that. `process`: a pidfd of the sandbox's.
 [[noreturn]] void visit_to_mount(const mount_visit& what, int process, int way);
 
+/// The same for files that are there: `files` is a mount that is attached nowhere, and becomes the
+/// directory. Then a visit_report alone.
+[[noreturn]] void visit_to_attach(const mount_visit& what, int process, int way, int files);
+
 /// Takes away what is mounted at the path, whoever uses it, and the directory if it is empty. Then
 /// a visit_report.
 [[noreturn]] void visit_to_unmount(const mount_visit& what, int process, int way);

@@ -54,6 +54,8 @@ const char* name_of(mount_step step) {
     case mount_step::detach: return "unmounting";
     case mount_step::epoch: return "holding its id";
     case mount_step::network: return "making its network";
+    case mount_step::drive: return "finding the drive";
+    case mount_step::in_use: return "another sandbox writes to the drive";
   }
   return "?";
 }

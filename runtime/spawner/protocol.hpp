@@ -64,7 +64,13 @@ enum class op : std::uint32_t {
                   ///< `name`.
   show_snapshot,  ///< The files of `snapshot` with the owners that `slot` sees. Answered with
                   ///< snapshot_shown, by the same `name`.
+  attach_drive,   ///< The directory drive_directory of the disk of slot `count`, or of `snapshot`
+                  ///< where one is named, becomes a directory of `slot`. Text: its path there.
+                  ///< Answered with mounted, by the same `name`. It is away when `slot` is.
 };
+
+/// What a drive is below the root of its sandbox.
+inline constexpr const char* drive_directory = "drive";
 
 // Flags of a create.
 inline constexpr std::uint32_t create_with_machines_usr = 1; ///< It goes over /usr of the tree.
@@ -102,18 +108,20 @@ struct request {
                        ///< descriptors. mount, unmount: for the mount. permit: the time.
                        ///< charge_logs: the bytes.
   std::uint64_t epoch; ///< Under which the asker holds the sandbox; 0: it is nobody's yet.
-  std::uint32_t count; ///< open_sockets: 1 to max_fds. mount: MiB of its cache.
+  std::uint32_t count; ///< open_sockets: 1 to max_fds. mount: MiB of its cache. attach_drive: the
+                       ///< slot whose drive it is.
   std::uint32_t ipv6;
   std::uint32_t flags; ///< Of a create or a mount.
-  std::uint32_t owner; ///< mount: user and group in the sandbox whose the directory is if it is
-                       ///< made.
+  std::uint32_t owner; ///< mount, attach_drive: user and group in the sandbox whose the directory
+                       ///< is if it is made.
   limits ceilings;
   char host_name[max_host_name];
   char tag[max_tag]; ///< create, claim: what the sandbox is to whoever serves next. Of no meaning
-                     ///< here.
+                     ///< here. attach_drive: that of the slot whose drive it is.
   char tree[max_tree_name]; ///< create: the name of a directory in the node's directory of images;
                             ///< its `root` is what the sandbox starts from.
   char snapshot[max_snapshot_name + 1]; ///< create: what its disk begins with; empty: nothing.
+                                        ///< attach_drive: whose drive it is; empty: a slot's.
   char unused[896];
 };
 static_assert(sizeof(request) == 1320, "other versions' hello and shut_down are of this size");
@@ -172,6 +180,7 @@ inline constexpr std::uint32_t disk_snapshots = 16;    ///< It takes snapshots o
 inline constexpr std::uint32_t keeping_snapshots = 32; ///< They are on the machine's disk.
 inline constexpr std::uint32_t showing_snapshots = 64; ///< It knows show_snapshot, and its agents
                                                        ///< compare disks.
+inline constexpr std::uint32_t attaching_drives = 128; ///< It knows attach_drive.
 inline constexpr std::uint32_t naming_users = 8;       ///< Its agents know file_task::name_user.
 inline constexpr std::uint32_t lists_of_packages = 4;  ///< Sandboxes of the machine's image whose
                                                        ///< users may become root have dpkg's lists.
@@ -255,6 +264,8 @@ enum class mount_step : std::uint32_t {
   detach,      ///< Taking it away.
   epoch,       ///< The asker does not hold the sandbox any more.
   network,     ///< Making the program's network.
+  drive,       ///< There is no such drive.
+  in_use,      ///< Another sandbox writes to the drive.
 };
 
 /// What loading a filter of system calls fails with while the kernel has no room for one more,

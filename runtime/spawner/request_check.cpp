@@ -3,6 +3,7 @@
 #include "runtime/gateway/protocol.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <iterator>
@@ -78,6 +79,11 @@ int check(const request& wanted, std::string_view text, std::size_t fds) {
       return valid((wanted.flags & ~known) == 0 && wanted.owner < uids_per_slot &&
                    wanted.count <= max_cache_mib && read_mount(text).has_value());
     }
+    case op::attach_drive:
+      return valid((wanted.flags & ~mount_read_only) == 0 && wanted.owner < uids_per_slot &&
+                   wanted.count < max_slots &&
+                   (*wanted.snapshot == '\0' || is_snapshot_name(wanted.snapshot)) &&
+                   read_drive_path(text).has_value());
     case op::flush_disk:
     case op::take_snapshot:
     case op::show_snapshot:
@@ -115,6 +121,15 @@ bool is_tree_name(std::string_view name) {
 
 bool is_fuse_program(std::string_view name) {
   return name == "s3fs" || name == "rclone";
+}
+
+std::optional<std::string> read_drive_path(std::string_view text) {
+  constexpr std::array own{std::string_view{"/proc"}, std::string_view{"/sys"},
+                           std::string_view{"/dev"}};
+  const bool is_own = std::any_of(own.begin(), own.end(), [text](auto each) {
+    return text == each || text.starts_with(std::string{each} + '/');
+  });
+  return is_mount_path(text) && !is_own ? std::optional{std::string{text}} : std::nullopt;
 }
 
 std::optional<mount_words> read_mount(std::string_view text) {

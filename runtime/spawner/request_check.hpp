@@ -53,6 +53,9 @@ struct mount_words {
   std::vector<std::string> argv; ///< argv[0]: a program that is_fuse_program().
 };
 /// Nothing: a part is missing, or is not as said there.
+/// The path of an attach_drive. None: it is none.
+std::optional<std::string> read_drive_path(std::string_view text);
+
 std::optional<mount_words> read_mount(std::string_view text);
 
 /// May such a program be run? The asker is not trusted to choose freely.

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <linux/fs.h>
 #include <linux/netlink.h>
 #include <linux/sched.h>
 #include <linux/seccomp.h>
@@ -228,7 +229,8 @@ std::vector<rule> rules_of_setsockopt() {
 
 /// Typing for whoever reads a terminal, its line disciplines, which are modules of the kernel, and
 /// what the machine's console shows; and what loads the modules for bridges and VLANs before it
-/// asks for rights.
+/// asks for rights. Of btrfs, on which drives are, copies of ranges alone: a volume inside of a
+/// drive would have no ceiling, be in no snapshot and keep the disk from being removed.
 std::vector<rule> rules_of_ioctl() {
   std::vector<rule> rules;
   for (const std::uint32_t number :
@@ -238,6 +240,12 @@ std::vector<rule> rules_of_ioctl() {
         static_cast<std::uint32_t>(SIOCBRADDBR), static_cast<std::uint32_t>(SIOCBRDELBR),
         static_cast<std::uint32_t>(SIOCGIFVLAN), static_cast<std::uint32_t>(SIOCSIFVLAN)})
     rules.push_back({{is(1, number)}, EPERM});
+  for (const std::uint32_t number :
+       {static_cast<std::uint32_t>(FICLONE), static_cast<std::uint32_t>(FICLONERANGE),
+        static_cast<std::uint32_t>(FIDEDUPERANGE)})
+    rules.push_back({{is(1, number)}, allow});
+  constexpr std::uint32_t kind = 0xff00, of_btrfs = 0x9400;
+  rules.push_back({{is(1, of_btrfs, kind)}, ENOTTY}); // As of any other file system.
   return rules;
 }
 

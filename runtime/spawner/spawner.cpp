@@ -10,6 +10,7 @@
 #include "runtime/spawner/create_queue.hpp"
 #include "runtime/spawner/disk.hpp"
 #include "runtime/spawner/disk_jobs.hpp"
+#include "runtime/spawner/drive_mounts.hpp"
 #include "runtime/spawner/filter_ceilings.hpp"
 #include "runtime/spawner/gateway_link.hpp"
 #include "runtime/spawner/hidden_files.hpp"
@@ -37,6 +38,7 @@
 #include <fcntl.h>
 #include <initializer_list>
 #include <iterator>
+#include <linux/openat2.h>
 #include <map>
 #include <memory>
 #include <optional>
@@ -121,6 +123,11 @@ public:
       , mounts_(
           cgroups_, gateway_, [this](const bucket_mounts::outcome& how) { tell_of_mount(how); },
           [this](int fd) { watch(fd); })
+      , drives_(
+          [this](const drive_mounts::outcome& how) {
+            tell_of_mount({event::mounted, how.slot, how.name, how.error, how.failed});
+          },
+          [this](int fd) { watch(fd); })
       , permission_(cgroups_)
       , memory_(cgroups_, rules_of(given)) {}
 
@@ -155,6 +162,7 @@ private:
   void flush_disk(const request& wanted);
   void take_snapshot(const request& wanted);
   void show_snapshot(const request& wanted);
+  void attach_drive(const request& wanted, std::string_view text);
   void expect_use(const std::string& snapshot);
   void drop_snapshot(const request& wanted);
   void list_snapshots(const request& wanted);
@@ -197,6 +205,7 @@ private:
   own_places places_;
   gateway_link gateway_;
   bucket_mounts mounts_;
+  drive_mounts drives_;
   permission permission_;
   memory_watch memory_;
   std::uint64_t last_id_ = 0;
@@ -433,7 +442,7 @@ void spawner::tell_all() {
   notice said{};
   said.what = event::hello;
   said.flags = layers_over_images | gaining_rights | lists_of_packages | naming_users |
-               disk_snapshots | showing_snapshots;
+               disk_snapshots | showing_snapshots | attaching_drives;
   if (disks_ && disks_->keeps_snapshots())
     said.flags |= keeping_snapshots;
   said.name = ++servers_;
@@ -577,6 +586,7 @@ bool spawner::admits(const request& wanted) {
     case op::flush_disk:
     case op::take_snapshot:
     case op::show_snapshot:
+    case op::attach_drive:
     case op::adopt: {
       const auto at = tenants_.find(wanted.slot);
       return at == tenants_.end() || at->second.fence.admits(wanted.epoch);
@@ -615,6 +625,7 @@ void spawner::refuse(const request& wanted, int error, launch_step step, mount_s
     case op::destroy: return tell_asker(event::destroyed, step);
     case op::open_sockets: return tell_asker(event::sockets, step);
     case op::mount: return tell_asker(event::mounted, of_mount);
+    case op::attach_drive: return tell_asker(event::mounted, of_mount);
     case op::unmount: return tell_asker(event::unmounted, of_mount);
     case op::charge_logs: return tell_asker(event::charged, step);
     case op::flush_disk: return tell_asker(event::disk_flushed, step);
@@ -678,6 +689,7 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
     case op::flush_disk: return flush_disk(wanted);
     case op::take_snapshot: return take_snapshot(wanted);
     case op::show_snapshot: return show_snapshot(wanted);
+    case op::attach_drive: return attach_drive(wanted, text);
     case op::drop_snapshot: return drop_snapshot(wanted);
     case op::list_snapshots: return list_snapshots(wanted);
     case op::shut_down: return end_everything();
@@ -1122,6 +1134,40 @@ void spawner::show_snapshot(const request& wanted) {
   send(said, {}, {&fd, shown ? std::size_t{1} : 0});
 }
 
+/// Whose disk it is does not matter to the other one: it sees one directory of that, which no link
+/// leads out of, with its own ids.
+void spawner::attach_drive(const request& wanted, std::string_view text) {
+  const auto refuse = [&](mount_step step, int error) {
+    tell_of_mount({event::mounted, wanted.slot, wanted.name, error, step});
+  };
+  const auto* at = alive(wanted.slot);
+  if (at == nullptr)
+    return refuse(mount_step::visit, ESRCH);
+  const bool live = *wanted.snapshot == '\0';
+  // By its name too: the slot may be another's by now.
+  const auto* drive = alive(wanted.count);
+  if (live && (drive == nullptr || wanted.count == wanted.slot || drive->tag != wanted.tag))
+    return refuse(mount_step::drive, ENOENT);
+  const auto disk = live ? disks_->open(wanted.count) : disks_->open_snapshot(wanted.snapshot);
+  if (!disk)
+    return refuse(mount_step::drive, ENOENT);
+  const auto path = std::string{"u/"} + drive_directory;
+  open_how how{};
+  how.flags = O_PATH | O_DIRECTORY | O_CLOEXEC;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV;
+  const unique_fd directory{
+    static_cast<int>(::syscall(SYS_openat2, disk->get(), path.c_str(), &how, sizeof how))};
+  if (!directory) {
+    const bool is_none = errno == ENOENT || errno == ENOTDIR || errno == ELOOP || errno == EXDEV;
+    return refuse(is_none ? mount_step::drive : mount_step::file_system, errno);
+  }
+  auto files = drive_for(at->pid, directory.get(), !live || (wanted.flags & mount_read_only) != 0);
+  if (!files)
+    return refuse(mount_step::file_system, errno);
+  drives_.attach(wanted, *read_drive_path(text), live ? std::optional{wanted.count} : std::nullopt,
+                 at->process.get(), std::move(files));
+}
+
 void spawner::drop_snapshot(const request& wanted) {
   tell_of_snapshot(event::snapshot_dropped, wanted,
                    disks_->drop_snapshot(wanted.snapshot) ? 0 : EBUSY);
@@ -1175,7 +1221,7 @@ void spawner::reap() {
     const auto at = std::find_if(tenants_.begin(), tenants_.end(),
                                  [pid](auto& each) { return each.second.pid == pid; });
     if (at == tenants_.end()) {
-      if (!mounts_.ended(pid))
+      if (!mounts_.ended(pid) && !drives_.ended(pid))
         gateway_.ended(pid, status);
       continue;
     }
@@ -1185,6 +1231,7 @@ void spawner::reap() {
     if (!mine.asked_to_end)
       mounts_.sandbox_ends(at->first);
     mounts_.sandbox_ended(at->first);
+    drives_.sandbox_ended(at->first);
     mine.status = status;
     mine.pid = -1;
     mine.process.reset();
@@ -1204,7 +1251,7 @@ bool spawner::remove_traces(std::uint32_t slot) {
 /// Removes what is left of those who have ended, and says so. What is still busy is tried again.
 void spawner::clean_up() {
   std::erase_if(ended_, [this](std::uint32_t slot) {
-    if (!mounts_.none_of(slot) || !remove_traces(slot))
+    if (!mounts_.none_of(slot) || !drives_.none_of(slot) || !remove_traces(slot))
       return false;
     const auto mine = std::move(tenants_.extract(slot).mapped());
     past_.note(mine.tag, mine.fence.newest());
@@ -1323,7 +1370,7 @@ int spawner::serve() {
                    : !to_create_.empty() || !ended_.empty() ? again_ms
                    : let_die()                              ? dying_ms
                                                             : -1;
-    for (const int until : {gateway_.until_restart(), mounts_.until_look()})
+    for (const int until : {gateway_.until_restart(), mounts_.until_look(), drives_.until_look()})
       if (until >= 0 && (patience < 0 || until < patience))
         patience = until;
     const int count =
@@ -1350,10 +1397,12 @@ int spawner::serve() {
       } else if (fd == commits_.news()) {
         commits_.finish_done();
       } else {
-        mounts_.readable(fd);
+        if (!mounts_.readable(fd))
+          drives_.readable(fd);
       }
     }
     mounts_.look();
+    drives_.look();
     clean_up();
     if (gateway_.restart())
       give_gateway();

@@ -85,6 +85,14 @@ public:
     return std::unique_ptr<disk_copy>{std::make_unique<tmpfs_copy>(from, to)};
   }
 
+  result<unique_fd> open(std::uint32_t slot) override {
+    const auto path = path_ + "/" + name_of_slot(slot);
+    unique_fd there{::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
+    if (!there)
+      return error{errc::not_found, "there is no such disk"};
+    return there;
+  }
+
   result<unique_fd> open_snapshot(const std::string& name) override {
     unique_fd there{::open(path_of(name).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC)};
     if (!there)

@@ -837,8 +837,8 @@ void cluster_store::own(std::string id, std::function<void(result<owning>)> then
 void cluster_store::find_owner(std::string id, std::function<void(result<found_owner>)> then) {
   auto& st = *state_;
   std::vector<operation> reads{operation::read(st.owner_key(id)), operation::read(st.head_key(id))};
-  if (!st.options.told_of_owned.empty())
-    reads.push_back(operation::read(st.mark_key(st.options.told_of_owned, id)));
+  for (const auto& key : st.options.told_of_owned)
+    reads.push_back(operation::read(st.mark_key(key, id)));
   st.with.transact(
     {{}, std::move(reads), {}}, patience, [then = std::move(then)](result<outcome> got) {
       if (!got)
@@ -848,8 +848,9 @@ void cluster_store::find_owner(std::string id, std::function<void(result<found_o
         found.node = got->found[0].empty() ? "" : got->found[0][0].value;
         found.has_been = !got->found[1].empty() && !state::is_gone(got->found[1][0].value);
       }
-      if (got->found.size() > 2 && !got->found[2].empty())
-        found.told = std::move(got->found[2][0].value);
+      for (std::size_t i = 2; i < got->found.size(); ++i)
+        found.told.push_back(got->found[i].empty() ? std::string{}
+                                                   : std::move(got->found[i][0].value));
       then(std::move(found));
     });
 }

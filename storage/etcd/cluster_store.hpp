@@ -22,9 +22,9 @@ struct cluster_store_options {
   std::string prefix; ///< As the membership's.
   /// find() finds what is marked and what begins with one of these, and nothing else. At least one.
   std::vector<std::string> found_by;
-  /// find_owner() tells the value of this key, which is marked or begins with one of found_by.
-  /// Empty: it tells none.
-  std::string told_of_owned = {};
+  /// find_owner() tells the values of these keys, each of which is marked or begins with one of
+  /// found_by.
+  std::vector<std::string> told_of_owned = {};
   /// Something that begins with the first of found_by belongs to what has come to be this node's.
   /// On the client's thread.
   std::function<void()> found = [] {};
@@ -93,9 +93,9 @@ public:
   /// is not asked if it is to own it `anyhow`.
   void own(std::string id, std::function<void(result<owning>)> then, bool anyhow = false);
   struct found_owner {
-    std::string node;      ///< Empty: nobody.
-    bool has_been = false; ///< There is a record of it.
-    std::string told;      ///< The value of told_of_owned in it.
+    std::string node;              ///< Empty: nobody.
+    bool has_been = false;         ///< There is a record of it.
+    std::vector<std::string> told; ///< The values of told_of_owned in it; empty: there is none.
   };
   /// As etcd has it now.
   void find_owner(std::string id, std::function<void(result<found_owner>)> then);

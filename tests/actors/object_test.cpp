@@ -290,3 +290,45 @@ TEST_CASE("an object behaves like a map whose every answer is kept, whatever the
     std::erase_if(open, [](const auto& each) { return !each.open(); });
   }
 }
+
+TEST_CASE("after a write that may have been made, the next one is of what the record has",
+          "[actors][object][gate]") {
+  small_world w;
+  const error unknown{errc::node_unreachable, "etcd has not answered"};
+  for (const std::string prefix : {"", "part/"}) {
+    const auto it = w.object(1, prefix, kept_in::cluster, "of" + prefix.substr(0, 4));
+    CHECK(w.add(it, 5).value() == 5);
+    w.ok(it, set_atom::value, std::int64_t{1'000}).value();
+    w.cluster.told_error = unknown;
+    CHECK(w.add(it, 2).reason().code == errc::node_unreachable);
+    CHECK(w.seen(it) == 5); // It has not come to be, as far as is known.
+
+    INFO("what is asked for meanwhile waits for that, and keeps its order");
+    w.cluster.hold_reads = true;
+    const auto first = w.ok(it, add_atom::value, std::string{"key"}, std::string{"one"});
+    const auto second = w.ok(it, add_atom::value, std::string{"key"}, std::string{"two"});
+    CHECK(first.open());
+    w.cluster.let_go();
+    w.sys.run();
+    w.cluster.let_go(); // Its alarm is read by itself.
+    w.sys.run();
+    first.value();
+    second.value();
+    CHECK(w.cluster.value("of" + prefix.substr(0, 4), prefix + "key") == "two");
+    CHECK(w.seen(it) == 7);
+    CHECK(w.add(it, 1).value() == 8);
+    w.ok(it, cancel_atom::value).value();
+
+    INFO("a record that cannot be read refuses it, and the one after that reads again");
+    w.cluster.told_error = unknown;
+    CHECK(w.add(it, 2).reason().code == errc::node_unreachable);
+    w.cluster.read_error = unknown;
+    CHECK(w.add(it, 1).reason().code == errc::node_unreachable);
+    w.cluster.read_error.reset();
+    w.ok(it, add_atom::value, std::string{"key"}, std::string{"three"}).value();
+    CHECK(w.seen(it) == 10);
+    w.cluster.told_error = error{errc::disk_full, "no room"}; // Which leaves nothing open.
+    CHECK(w.add(it, 2).reason().code == errc::disk_full);
+    CHECK(w.add(it, 1).value() == 11);
+  }
+}

@@ -47,6 +47,9 @@ public:
     ours.insert(owner);
     then({});
   }
+  void bring(const std::string& owner, std::function<void(result<void>)> then) override {
+    claim(owner, then);
+  }
 
   std::map<std::string, std::string> elsewhere; ///< Owners, by their nodes.
   std::set<std::string> unknown, ours;

@@ -3,6 +3,7 @@
 #include "base/limits.hpp"
 #include "http/json/document.hpp"
 #include "http/text/utf8.hpp"
+#include "http/vercel/drives.hpp"
 #include "http/vercel/ids.hpp"
 #include "http/vercel/listing.hpp"
 #include "http/vercel/objects_json.hpp"
@@ -68,10 +69,28 @@ void check_create(std::string_view text) {
     must(!name.empty() && name.find_first_of(std::string_view{"=\0", 2}) == name.npos &&
            value.find('\0') == value.npos,
          "an environment can have it");
-  const auto [project, name] = project_and_name(text);
-  must(project == request.wanted.project, "both readers see one project");
-  must(name.empty() || name == request.wanted.name, "both readers see one name");
+  const auto seen = settings_in(text);
+  must(seen.project == request.wanted.project, "both readers see one project");
+  must(seen.name.empty() || seen.name == request.wanted.name, "both readers see one name");
+  must(own_drive_of(seen, "s") == own_drive_of(request.wanted, "s"), "both readers see one drive");
+  for (const auto& each : drives_of(request.wanted, "s"))
+    must(each.path.front() == '/' && each.path.find('\n') == each.path.npos &&
+           is_drive_name(each.name),
+         "a record can have it");
   check_settings(request.wanted);
+}
+
+void check_drive(std::string_view text) {
+  drive_settings is;
+  if (const auto wrong = read_drive_request(text, is, 10ull << 30))
+    return check_refusal(*wrong);
+  is.name = "d";
+  const auto again = drive_settings_of({{drive_metadata_api, text_of(is)}});
+  must(again && again->project == is.project && again->region == is.region &&
+         again->max_bytes == is.max_bytes && text_of(*again) == text_of(is),
+       "a drive is read as it was written");
+  must(drive_group_of({{drive_metadata_api, text_of(is)}})->group != is.project,
+       "its group is no project");
 }
 
 void check_patch(std::string_view text) {
@@ -172,6 +191,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       check_patch(text);
       check_fork(text);
       check_snapshot_request(text);
+      check_drive(text);
       break;
     case 2: check_ids(text); break;
     case 3: check_kept(text); break;

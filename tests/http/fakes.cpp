@@ -518,6 +518,9 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       all->plays->description.snapshot = wanted.snapshot;
       return all->plays->description;
     },
+    [](const attach_drive&) -> caf::result<attached_drive> {
+      return to_caf({errc::not_found, "it is no drive"});
+    },
     [all](const begin_run& wanted) -> caf::result<run_report> {
       all->heard->add("begin " + std::to_string(wanted.timeout_ms));
       std::lock_guard lock{all->mutex};

@@ -145,9 +145,11 @@ TEST_CASE("Vercel: what is asked for is read, and what is wrong is named", "[htt
   create_request none;
   CHECK(read_create("[]", none));
   CHECK(read_create("{}", none)->message == "projectId is required");
-  CHECK(project_and_name(R"({"projectId":"p","name":"n"})") ==
-        std::pair<std::string, std::string>{"p", "n"});
-  CHECK(project_and_name("{").first.empty());
+  const auto seen = settings_in(R"({"projectId":"p","name":"n","mounts":{"/d":{"drive":"x"}}})");
+  CHECK(seen.project == "p");
+  CHECK(seen.name == "n");
+  CHECK(own_drive_of(seen, "secret") == drive_of("secret", "p", "x"));
+  CHECK(settings_in("{").project.empty());
 }
 
 TEST_CASE("Vercel: a change is made whole or not at all", "[http][vercel]") {
@@ -406,9 +408,9 @@ TEST_CASE("Vercel: a source is fetched by a command that has its words in variab
   CHECK(steps[0].command.env.at("SOURCE_DIRECTORY") == "c");
   for (const auto& each : steps[0].command.argv)
     CHECK_FALSE(has(each, "secret"));
-  CHECK(definition_of(wanted).network == egress_policy::allow_all());
+  CHECK(definition_of(wanted, "secret").network == egress_policy::allow_all());
   CHECK(steps[0].command.env.at("SOURCE_URL") == "https://a.example/b/c.git/");
-  const auto made = definition_of(wanted);
+  const auto made = definition_of(wanted, "secret");
   REQUIRE(made.profile);
   CHECK(made.profile->login == "vercel-sandbox");
   CHECK(made.profile->home == "/home/vercel-sandbox");

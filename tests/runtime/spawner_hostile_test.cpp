@@ -336,6 +336,43 @@ TEST_CASE("a mount that is not as it should be is refused", "[runtime][hostile]"
   n.makes_sandboxes();
 }
 
+TEST_CASE("a drive is attached as it is asked for well, and else not at all",
+          "[runtime][hostile]") {
+  hostile_server n;
+  const auto agent = n.make(other_slot);
+  auto wanted = n.request(spawner_op::attach_drive, other_slot);
+  wanted.count = empty_slot;
+  const auto is_refused_with = [&](int error, const std::string& text = "/data") {
+    return is_refused(n.ask(wanted, text), spawner_event::mounted, error);
+  };
+  for (const auto& path : {""s, "/"s, "data"s, "/a/../b"s, "/a//b"s, "/proc"s, "/proc/1/root"s,
+                           "/sys/fs"s, "/dev/shm"s, "/"s + std::string(8'192, 'x')})
+    CHECK(is_refused_with(EINVAL, path));
+  INFO("of a slot that nobody has, of one without a drive, and of itself");
+  CHECK(n.ask(wanted, "/data").error == ENOENT);
+  wanted.count = other_slot;
+  CHECK(n.ask(wanted, "/data").error == ENOENT);
+  wanted.count = runtime::spawner::max_slots;
+  CHECK(is_refused_with(EINVAL));
+  wanted.count = empty_slot;
+  for (const std::string name : {"..", "../sb-1001", "A", "a b"}) {
+    std::memset(wanted.snapshot, 0, sizeof wanted.snapshot);
+    name.copy(wanted.snapshot, sizeof wanted.snapshot - 1);
+    CHECK(is_refused_with(EINVAL));
+  }
+  std::memset(wanted.snapshot, 0, sizeof wanted.snapshot);
+  std::string{"none"}.copy(wanted.snapshot, sizeof wanted.snapshot - 1);
+  CHECK(n.ask(wanted, "/data").error == ENOENT);
+  wanted.flags = ~0u;
+  CHECK(is_refused_with(EINVAL));
+  wanted.flags = 0;
+  wanted.owner = runtime::spawner::uids_per_slot;
+  CHECK(is_refused_with(EINVAL));
+  CHECK(works(agent));
+  n.ask(n.request(spawner_op::destroy, other_slot));
+  n.makes_sandboxes();
+}
+
 TEST_CASE("what is asked of slots that nobody has changes nothing", "[runtime][hostile]") {
   hostile_server n;
   const auto agent = n.make(other_slot);
@@ -349,6 +386,7 @@ TEST_CASE("what is asked of slots that nobody has changes nothing", "[runtime][h
   CHECK(n.ask(at(spawner_op::open_sockets)).error == ESRCH);
   CHECK(n.ask(at(spawner_op::unmount)).error == ESRCH);
   CHECK(n.ask(at(spawner_op::charge_logs)).error == ESRCH);
+  CHECK(n.ask(at(spawner_op::attach_drive), "/data").error == ESRCH);
   n.send(at(spawner_op::hold), "label", {0});
   n.send(at(spawner_op::release));
   n.send(at(spawner_op::adopt));
@@ -361,7 +399,7 @@ TEST_CASE("what is asked of slots that nobody has changes nothing", "[runtime][h
   CHECK(of_disk(spawner_op::take_snapshot, "name").error == ESRCH);
   CHECK(of_disk(spawner_op::show_snapshot, "name").error == ESRCH);
   CHECK(of_disk(spawner_op::drop_snapshot, "name").error == 0);
-  for (const auto what : {0u, 19u, 55u, 1u << 31, ~0u})
+  for (const auto what : {0u, 20u, 55u, 1u << 31, ~0u})
     n.send(n.request(static_cast<spawner_op>(what), other_slot), "text");
   CHECK(works(agent));
   n.ask(n.request(spawner_op::destroy, other_slot));

@@ -30,6 +30,10 @@ public:
   void doubt(const std::string& owner, const std::string& node) override;
   void ask_object(const std::string& node, std::string question, answer_function then) override;
   void claim(const std::string& owner, std::function<void(result<void>)> then) override;
+  /// No drives are played.
+  void bring(const std::string&, std::function<void(result<void>)> then) override {
+    then(error{errc::node_unreachable, "it stays where it is"});
+  }
 
   /// A peer claims it, and its actor has gone.
   void give_up(const std::string& owner, const answer_function& reply);

@@ -143,7 +143,7 @@ struct node {
     etcd::cluster_store_options keeping{"t/", std::move(found_by)};
     keeping.found = [this] { ++found; };
     keeping.most_activations = most_activations;
-    keeping.told_of_owned = "about";
+    keeping.told_of_owned = {"about", "@alarm/"};
     keeping.refuses = [this] {
       return closed ? std::optional{error{errc::node_unreachable, "closed"}} : std::nullopt;
     };
@@ -932,7 +932,7 @@ TEST_CASE("what an earlier version has marked is found until it is written again
   CHECK(*now.store->count("@alarm/") == 3);
 }
 
-TEST_CASE("of what is looked for, its owner and one key are told", "[etcd]") {
+TEST_CASE("of what is looked for, its owner and some keys are told", "[etcd]") {
   etcd_server server;
   node one{server, "n1"};
   one.wait_until_member();
@@ -940,17 +940,20 @@ TEST_CASE("of what is looked for, its owner and one key are told", "[etcd]") {
     const auto got = wait_for<etcd::cluster_store::found_owner>(
       [&](auto then) { one.store->find_owner(id, then); });
     REQUIRE(got);
-    return got->node + (got->has_been ? ", with a record, " : ", ") + got->told;
+    auto text = got->node + (got->has_been ? ", with a record" : "");
+    for (const auto& each : got->told)
+      text += ", " + each;
+    return text;
   };
-  CHECK(found("a") == ", ");
+  CHECK(found("a") == ", , ");
   const auto held = one.hold("a");
-  REQUIRE(commit_now(*one.store, {"a", held, {{"about", "of a"}, {"state", "x"}}}));
-  CHECK(found("a") == "n1, with a record, of a");
+  REQUIRE(commit_now(*one.store, {"a", held, {{"about", "of a"}, {"@alarm/", "5"}}}));
+  CHECK(found("a") == "n1, with a record, of a, 5");
   REQUIRE(commit_now(*one.store, {"b", one.hold("b"), {{"state", "x"}}}));
-  CHECK(found("b") == "n1, with a record, ");
+  CHECK(found("b") == "n1, with a record, , ");
   one.store->release("a", held);
   REQUIRE(wait_for<void>([&](auto then) { one.store->give_up("a", then); }));
-  CHECK(found("a") == ", with a record, of a");
+  CHECK(found("a") == ", with a record, of a, 5");
 }
 
 TEST_CASE("what all nodes share is the first one's", "[etcd]") {

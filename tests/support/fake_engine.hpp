@@ -353,6 +353,31 @@ public:
     on_unmounted({});
   }
   std::vector<runtime::live_mount> mounts() const override { return mounted; }
+  void attach_drive(runtime::drive_spec what,
+                    std::function<void(result<void>)> on_attached) override {
+    const auto of = std::dynamic_pointer_cast<fake_sandbox>(what.of);
+    if (over)
+      return on_attached(error{errc::sandbox_not_running, "it has ended"});
+    if (!of || of.get() == this || (what.snapshot.empty() && of->over) ||
+        (!what.snapshot.empty() && !snapshots->contains(what.snapshot)))
+      return on_attached(error{errc::not_found, "there is no such drive"});
+    const bool writes = what.snapshot.empty() && !what.read_only;
+    for (const auto& each : drives)
+      if (each.path == what.path)
+        return each.of == what.of && each.read_only == what.read_only
+                 ? on_attached({})
+                 : on_attached(error{errc::already_exists, "something is mounted there"});
+    if (const auto writer = of->drive_writer.lock();
+        writes && writer && !writer->over && writer->destroys == 0)
+      return on_attached(error{errc::drive_in_use, "another sandbox writes to it"});
+    if (writes)
+      of->drive_writer = weak_from_this();
+    drives.push_back(std::move(what));
+    on_attached({});
+  }
+  std::vector<runtime::drive_spec> drives;
+  std::weak_ptr<fake_sandbox> drive_writer;
+
   void claim(runtime::sandbox_identity who, runtime::sandbox_listener heard_by) override {
     identity = std::move(who);
     owner = std::move(heard_by);

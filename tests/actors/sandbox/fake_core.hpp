@@ -332,6 +332,18 @@ public:
       return to.fail({errc::not_found, "Snapshot " + what.id + " not found."});
     to.deliver(found->second);
   }
+  void ask_drive(const std::string& drive, attach_drive what,
+                 const reply<attached_drive>& to) override {
+    drives_asked.emplace_back(drive, what);
+    if (drive_error)
+      return to.fail(*drive_error);
+    to.deliver({drive_place, what.mode == drive_mode::snapshot ? "drive-1" : "", drive_use});
+  }
+  std::vector<std::pair<std::string, attach_drive>> drives_asked;
+  std::optional<error> drive_error;
+  std::shared_ptr<runtime::sandbox> drive_place;
+  std::shared_ptr<void> drive_use = std::make_shared<int>();
+
   void ask_snapshot(define_snapshot what, const reply<snapshot_description>& to) override {
     snapshots[what.is.id] = what.is;
     to.deliver(what.is);

@@ -1,6 +1,7 @@
 // The parts that start a sandbox, keep it, and end it, without an actor system.
 #include "tests/actors/fake_snapshot_archive.hpp"
 #include "tests/actors/sandbox/fake_core.hpp"
+#include "tests/contract/drive_contract.hpp"
 #include "tests/contract/snapshot_contract.hpp"
 
 using namespace insula;
@@ -426,4 +427,25 @@ TEST_CASE("the engine that is played has snapshots as the real one has", "[parts
           each.end();
     },
     {});
+}
+
+TEST_CASE("the engine that is played has drives as the real one has", "[parts][drives]") {
+  fake_engine engine;
+  check_drive_contract(
+    engine,
+    [&] {
+      std::shared_ptr<runtime::sandbox> made;
+      runtime::sandbox_listener heard;
+      heard.on_ready = [&](const auto& is) { made = is; };
+      heard.on_failed = [](const error&) {};
+      heard.on_ended = [] {};
+      engine.create({}, std::move(heard));
+      return made;
+    },
+    [&](const std::shared_ptr<runtime::sandbox>& which) {
+      for (auto& each : engine.creations)
+        if (each.place == which)
+          each.end();
+    },
+    [](const auto&) {});
 }
