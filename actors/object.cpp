@@ -344,6 +344,8 @@ void object_storage::when_durable(on_done then, on_failed otherwise) {
 }
 
 void object_storage::destroy(on_done then, on_failed otherwise, request_context context) {
+  if (destroyed_) // By an earlier request, whose answer has yet to come.
+    return otherwise(being_deleted);
   assert(prefix_.empty() && epoch_ != 0);
   // What is under way goes ahead of this one to the store; what became of it is nobody's concern.
   const auto cut = std::exchange(queue_, {});

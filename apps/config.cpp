@@ -659,8 +659,8 @@ const std::vector<key>& keys() {
 
     {"bridge.default_session", yes_or_no(FIELD(default_session))},
 
-    {"vercel.drive_size", size(FIELD(vercel.drive_bytes), {1 * MiB, 1024 * TiB})},
     {"vercel.projects", appended(FIELD(vercel.projects), project_name, project_names), false, true},
+    {"vercel.drive_size", size(FIELD(vercel.drive_bytes), {1 * MiB, 1024 * TiB})},
 
     {"log.level", one_of(FIELD(log_level),
                          choices<log::level>{{"debug", log::level::debug},

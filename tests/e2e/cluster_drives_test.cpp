@@ -41,14 +41,16 @@ http_answer resume(const node& at, const std::string& name) {
 /// Until it can be: what its clients are told meanwhile is to come again.
 http_answer resume_patiently(const node& at, const std::string& name) {
   http_answer got;
-  CHECK(eventually([&] {
+  const bool resumed = eventually([&] {
     try {
       got = resume(at, name);
       return got.status == 200;
     } catch (const std::exception&) {
       return false;
     }
-  }));
+  });
+  INFO(got.status << ' ' << got.body);
+  CHECK(resumed);
   return got;
 }
 
@@ -101,8 +103,14 @@ TEST_CASE("a drive goes on at another node when its own is lost or drained", "[c
                                                                      "total");
   };
   const auto before = kept();
-  REQUIRE(stop(nodes[0], made).status == 200);
-  REQUIRE(eventually([&] { return kept() > before; })); // With its copy.
+  const auto stopped = stop(nodes[0], made);
+  REQUIRE(stopped.status == 200);
+  const std::string before_id = "\"snapshot\":{\"id\":\"snap_";
+  const auto left =
+    stopped.body.substr(stopped.body.find(before_id) + before_id.size(), sandbox_digits);
+  REQUIRE(eventually([&] { // Both have copies, of the drive and of the sandbox's own disk.
+    return kept() > before && is_shared(nodes[at], left);
+  }));
 
   SECTION("lost") {
     nodes[at].crash_both();
