@@ -256,7 +256,10 @@ void object_storage::read_again() {
 /// The batches that wait are made anew, of what the record has.
 void object_storage::base_on(const std::vector<storage::entry>& found,
                              const std::vector<storage::entry>* alarms) {
-  const auto alarm_before = std::exchange(alarm_, {});
+  const auto first = std::find_if(queue_.begin(), queue_.end(),
+                                  [](const auto& each) { return each.alarm_before.has_value(); });
+  const auto alarm_before = first == queue_.end() ? alarm_ : *first->alarm_before;
+  alarm_.clear();
   take(found);
   if (alarms != nullptr)
     take_alarm(*alarms);
@@ -316,7 +319,8 @@ void object_storage::refused(std::uint64_t number, const error& why) {
   const auto lost = std::exchange(queue_, {});
   under_way_ = false;
   queued_bytes_ = 0;
-  is_doubtful_ |= why.code == errc::node_unreachable || why.code == errc::deadline_exceeded;
+  // Whatever the reason is, it may be that of the last attempt alone.
+  is_doubtful_ |= why.code != errc::stale_epoch;
   for (auto batch = lost.rbegin(); batch != lost.rend(); ++batch) {
     for (const auto& [key, value] : batch->before)
       if (value)
