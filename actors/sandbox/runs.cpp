@@ -225,6 +225,10 @@ void runs::begin_next() {
   if (begins_.empty() || starting_)
     return;
   const auto last = current();
+  if (last && last->state == run_state::pending && core_.runs() && !stopping_) {
+    starting_ = true; // The write which says that it runs was refused.
+    return on_running(last->number);
+  }
   if (last && is_alive(last->state))
     return; // Its end comes back here.
   starting_ = true;

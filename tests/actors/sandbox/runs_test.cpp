@@ -1,4 +1,5 @@
 // The runs of a sandbox that has them, without an actor system.
+#include "actors/run_record.hpp"
 #include "tests/actors/sandbox/fake_core.hpp"
 
 using namespace insula;
@@ -48,6 +49,20 @@ public:
 };
 
 } // namespace
+
+TEST_CASE("a run whose start could not be written runs with the next request", "[parts][runs]") {
+  box_with_runs it;
+  auto& box = it.box;
+  auto run = it.begin().got().run;
+  run.state = run_state::pending; // As an object has it again whose write was refused.
+  run.started_ms = 0;
+  box.cluster.kept[actors::key_of_run(run.number)] = actors::text_of(run);
+  const auto again = it.begin().got();
+  CHECK(again.run.number == run.number);
+  CHECK(again.run.state == run_state::running);
+  CHECK(box.engine.creations.size() == 1);
+  CHECK(it.stop(run.number).got().run.state == run_state::stopped);
+}
 
 TEST_CASE("a run begins with its sandbox, and ends with it", "[parts][runs]") {
   box_with_runs it;
