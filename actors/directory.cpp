@@ -65,6 +65,7 @@ struct activation {
   bool asked_status = false;    ///< It has not answered yet, and is not asked once more.
   bool late = false;            ///< Nor waited for once more.
   bool deleting = false;
+  unsigned removals = 0;           ///< Requests to delete it that are under way.
   std::vector<waiting_find> after; ///< They want the id again once what was there has gone.
 };
 
@@ -162,6 +163,8 @@ void stays(directory_pointer self, const sandbox_id& id, const caf::actor_addr& 
   const auto at = self->state.live.find(id.str());
   if (at == self->state.live.end() || at->second.actor.address() != which)
     return;
+  if (--at->second.removals > 0)
+    return;
   at->second.deleting = false;
   for (auto& each : std::exchange(at->second.after, {}))
     find(self, id, std::move(each));
@@ -171,6 +174,7 @@ void remove(directory_pointer self, const sandbox_id& id, owed<caf::ok_atom> rep
             const request_context& context, bool again = false) {
   auto& mine = activate(self, name_of(id));
   mine.deleting = true;
+  ++mine.removals;
   self->request(mine.sandbox, caf::infinite, delete_atom::value, context)
     .then(
       [self, id, reply, which = mine.actor.address()](caf::ok_atom) mutable {

@@ -92,6 +92,8 @@ public:
   /// No write is on its way, nor waits to be sent. As long as one is, what the store says of this
   /// object may be wrong, so its actor stays and keeps its lease.
   bool is_settled() const { return queue_.empty(); }
+  /// The record may have what was refused: the next write reads it again first.
+  bool is_doubtful() const { return is_doubtful_; }
 
   /// Not called at all when the actor ends before.
   void when_durable(on_done then, on_failed otherwise);

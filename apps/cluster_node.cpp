@@ -812,9 +812,8 @@ struct cluster_node::core : std::enable_shared_from_this<core> {
       return wish;
     if (!of.told[0].empty())
       wish = actors::image_wish{of.told[0]};
-    for (const auto& each : actors::read_drives(of.told[1]))
-      if (each.mode != drive_mode::snapshot && wish.beside.empty())
-        wish.beside = each.drive;
+    if (const auto drive = first_drive(actors::read_drives(of.told[1])))
+      wish.beside = drive->drive;
     return wish;
   }
 

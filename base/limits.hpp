@@ -116,7 +116,7 @@ inline constexpr std::size_t mounts_per_sandbox = 16;
 /// For the drives of a run to be kept before the run ends.
 inline constexpr std::chrono::seconds drive_patience{10};
 /// Snapshots of one drive that are under way for sandboxes which begin with it as it is.
-inline constexpr std::size_t drives_shown_at_once = 4;
+inline constexpr std::size_t drives_shown_at_once = 32;
 
 /// Drives that are attached to one sandbox at once.
 inline constexpr std::size_t drives_per_sandbox = 16;

@@ -436,6 +436,14 @@ struct drive_mount {
   std::string name = {}; ///< As clients call it, in letters, digits, _ and -.
 };
 
+/// The one at whose node a sandbox begins: the first that it has as it is, or else as a snapshot.
+inline std::optional<drive_mount> first_drive(const std::vector<drive_mount>& all) {
+  for (const auto& each : all)
+    if (each.mode != drive_mode::snapshot)
+      return each;
+  return all.empty() ? std::nullopt : std::optional{all.front()};
+}
+
 /// What is said of a sandbox when it is made by more than its first use. Starts nothing.
 struct define_sandbox {
   api_metadata metadata;

@@ -50,6 +50,11 @@ std::optional<error> core::forbids_leaving() const {
   return std::nullopt;
 }
 
+bool core::is_written() const {
+  return std::any_of(parts_.begin(), parts_.end(),
+                     [](const auto* each) { return each->is_written(); });
+}
+
 bool core::in_use() const {
   return uses_ > 0 ||
          std::any_of(parts_.begin(), parts_.end(), [](const auto* each) { return each->in_use(); });

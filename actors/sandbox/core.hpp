@@ -86,6 +86,8 @@ public:
   virtual std::optional<error> forbids_start() const { return std::nullopt; }
   /// Why the sandbox neither leaves its node nor is deleted now. Its record is loaded.
   virtual std::optional<error> forbids_leaving() const { return std::nullopt; }
+  /// Other sandboxes write to its disk, without any request.
+  virtual bool is_written() const { return false; }
   /// As long as it is, the sandbox is not idle.
   virtual bool in_use() const { return false; }
   /// As long as it is, requests wait, and the sandbox is left as it is.
@@ -181,6 +183,7 @@ public:
   }
   std::optional<error> forbids_start() const;
   std::optional<error> forbids_leaving() const;
+  bool is_written() const;
   bool in_use() const;
   bool is_held() const;
   bool may_hibernate() const;

@@ -101,7 +101,7 @@ std::shared_ptr<void> drive::enter(const attach_drive& wanted) {
 
 /// The files that were written are kept, as those of any other sandbox.
 void drive::leave(std::uint64_t start, std::uint64_t number) {
-  if (start != core_.start())
+  if (start != core_.start() || *options().node_ends) // The next server has both.
     return;
   const auto gone = users_.extract(number);
   if (!gone)
@@ -124,6 +124,8 @@ const drive::user* drive::first_user() const {
 
 /// For lists, whose readers do not wait for a drive.
 void drive::note_user() {
+  if (awaited_user()) // It stays noted until it has asked, or is no more.
+    return;
   const auto* now = first_user();
   const auto* noted = record().find(drive_user_key);
   if (now == nullptr && noted == nullptr)
@@ -135,10 +137,13 @@ void drive::note_user() {
 
 /// A sandbox of the server before this one that has the drive and has not asked for it again.
 std::optional<drive_use> drive::awaited_user() const {
-  if (!users_.empty() || !record().loaded())
+  if (!record().loaded())
     return std::nullopt;
   auto noted = read_drive_use(record().value(drive_user_key));
-  return noted && options().engine->survives(noted->sandbox) ? noted : std::nullopt;
+  const bool has_asked = noted && std::any_of(users_.begin(), users_.end(), [&](const auto& each) {
+                           return each.second.by.sandbox == noted->sandbox;
+                         });
+  return noted && !has_asked && options().engine->survives(noted->sandbox) ? noted : std::nullopt;
 }
 
 std::optional<drive_use> drive::any_user() const {
@@ -148,8 +153,12 @@ std::optional<drive_use> drive::any_user() const {
 
 /// The sandbox that is noted may have ended with its server.
 void drive::running(bool) {
-  if (!awaited_user())
-    note_user();
+  note_user();
+}
+
+bool drive::is_written() const {
+  const auto* now = first_user();
+  return now != nullptr && now->writes;
 }
 
 void drive::stopped(const error&) {

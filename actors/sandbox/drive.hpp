@@ -24,6 +24,7 @@ public:
   void running(bool adopted) override;
   void stopped(const error& why) override;
   bool in_use() const override { return awaited_user().has_value(); }
+  bool is_written() const override;
   std::optional<error> forbids_leaving() const override;
   void describe(sandbox_description& into) const override;
 

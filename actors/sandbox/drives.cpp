@@ -3,6 +3,7 @@
 #include "actors/drive_record.hpp"
 #include "actors/record_keys.hpp"
 #include "actors/run_record.hpp"
+#include "actors/sandbox/persistence.hpp"
 #include "actors/sandbox/profile.hpp"
 #include "actors/sandbox/startup.hpp"
 #include "actors/sandbox/teardown.hpp"
@@ -19,6 +20,11 @@ namespace {
 
 constexpr std::chrono::seconds first_pause{1}, longest_pause{20};
 
+/// The directory that the sandbox has is of no drive.
+bool is_gone(const error& why) {
+  return why.code == errc::already_exists || why.code == errc::not_found;
+}
+
 /// In the words of clients.
 error told_of(const error& why, const std::string& name) {
   switch (why.code) {
@@ -28,6 +34,7 @@ error told_of(const error& why, const std::string& name) {
     case errc::io_failed:
     case errc::already_exists:
       return {errc::launch_failed, "Drive '" + name + "' cannot be attached: " + why.message};
+    case errc::launch_failed:
     case errc::capacity_exceeded:
     case errc::machine_full:
     case errc::key_ceiling:
@@ -84,7 +91,7 @@ void drives::attach_next(std::vector<drive_mount> left, const then_function& the
                                            {"path", wanted.path},
                                            {"reason", why.message},
                                            {"request", startup_.whose().id}});
-           if (startup_.adopting() && why.code != errc::already_exists) { // It has the drive.
+           if (startup_.adopting() && !is_gone(why)) { // It has the drive.
              ask_again(wanted, first_pause);
              return attach_next(left, then);
            }
@@ -135,12 +142,14 @@ void drives::attach(const drive_mount& wanted, bool has_it,
 /// In a sandbox that was adopted, and goes on meanwhile.
 void drives::ask_again(const drive_mount& wanted, std::chrono::seconds pause) {
   core_.after(pause, [=, this, start = core_.start()] {
-    if (start != core_.start() || !core_.runs())
+    if (start != core_.start())
       return;
+    if (core_.now() == phase::starting)
+      return ask_again(wanted, pause);
     attach(wanted, true, [=, this](const result<void>& outcome) {
       if (start != core_.start() || outcome)
         return;
-      if (outcome.reason().code == errc::already_exists)
+      if (is_gone(outcome.reason()))
         return on_gone(start, wanted.name);
       ask_again(wanted, std::min(2 * pause, longest_pause));
     });
@@ -149,10 +158,22 @@ void drives::ask_again(const drive_mount& wanted, std::chrono::seconds pause) {
 
 /// Its directory is of no drive any more: to write there would be to lose what is written.
 void drives::on_gone(std::uint64_t start, const std::string& name) {
-  if (start != core_.start() || !core_.runs())
+  if (start != core_.start() || *options().node_ends)
     return;
+  const error why{errc::node_unreachable, "Drive '" + name + "' has ended."};
   log::error("sandbox.drive_ended", {{"id", core_.id()}, {"drive", name}});
-  teardown_.stop(sandbox_end::stopped, "its drive '" + name + "' has ended");
+  if (core_.now() == phase::starting)
+    return startup_.give_up(why);
+  if (!core_.runs())
+    return;
+  // Its own disk is kept first, if that does not take long.
+  const auto stop = [=, this] {
+    if (start == core_.start() && core_.runs())
+      teardown_.stop(sandbox_end::stopped, why.message);
+  };
+  persistence_.keep(reply<caf::ok_atom>::function{
+    [stop, post = core_.post()](const result<caf::ok_atom>&) { post(stop); }});
+  core_.after(limits::drive_patience, stop);
 }
 
 void drives::keep(then_function then) {

@@ -8,6 +8,7 @@
 
 namespace insula::actors::inside_sandbox {
 
+class persistence;
 class startup;
 class teardown;
 
@@ -16,8 +17,9 @@ class teardown;
 /// their own sandboxes know of this one.
 class drives final : public part {
 public:
-  drives(core& of, startup& starts, teardown& ends)
+  drives(core& of, persistence& files, startup& starts, teardown& ends)
       : part(of)
+      , persistence_(files)
       , startup_(starts)
       , teardown_(ends) {}
 
@@ -39,6 +41,7 @@ private:
   void on_gone(std::uint64_t start, const std::string& name);
   bool goes_on(std::uint64_t start) const;
 
+  persistence& persistence_;
   startup& startup_;
   teardown& teardown_;
   state now_ = state::unknown; ///< In this start.

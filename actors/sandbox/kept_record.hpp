@@ -36,6 +36,8 @@ public:
   virtual void write_at(storage::epoch now) = 0;
   virtual void write(std::vector<storage::change> changes, request_context context = {}) = 0;
   virtual bool is_settled() const = 0;
+  /// The store may have what was refused.
+  virtual bool is_doubtful() const { return false; }
   virtual void when_durable(then_function then, otherwise_function otherwise) = 0;
   /// Answers once all that was written is durable; also when the object ends before.
   virtual void answer(const reply<caf::ok_atom>& to) = 0;

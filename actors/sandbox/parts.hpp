@@ -46,7 +46,7 @@ struct all_parts {
       , persistence_(of, {idle_, disk_, startup_, teardown_})
       , login_(of, startup_)
       , drive_(of, persistence_)
-      , drives_(of, startup_, teardown_)
+      , drives_(of, persistence_, startup_, teardown_)
       , mounts_(of)
       , commands_(of)
       , idempotency_(of)

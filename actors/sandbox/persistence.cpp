@@ -373,7 +373,7 @@ void persistence::keep(const reply<caf::ok_atom>& to) {
 }
 
 void persistence::keep_if_used(const reply<caf::ok_atom>& to) {
-  if (files_.used || files_.keeping)
+  if (files_.used || files_.keeping || core_.is_written())
     keep(to);
   else
     to.deliver(caf::ok_atom::value);

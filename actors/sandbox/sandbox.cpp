@@ -151,6 +151,7 @@ public:
     in_.write(std::move(changes), {}, std::move(context));
   }
   bool is_settled() const override { return in_.is_settled(); }
+  bool is_doubtful() const override { return in_.is_doubtful(); }
   void when_durable(then_function then, otherwise_function otherwise) override {
     in_.when_durable(std::move(then), std::move(otherwise));
   }

@@ -195,9 +195,17 @@ void teardown::hand_over(const reply<caf::ok_atom>& to) {
 // ---- Deletion
 
 void teardown::remove(request_context context, const reply<caf::ok_atom>& to) {
-  if (const auto why = core_.now() == phase::deleting || !record().loaded()
-                         ? std::nullopt
-                         : core_.forbids_leaving())
+  // Of a drive the record says which sandbox of an earlier server has it.
+  if (!record().loaded() && !options().engine->survivors().empty()) {
+    const auto go_on = [this, context, to] { remove_known(context, to); };
+    return record().load(
+      go_on, [go_on](const error&) { go_on(); }, context);
+  }
+  remove_known(std::move(context), to);
+}
+
+void teardown::remove_known(request_context context, const reply<caf::ok_atom>& to) {
+  if (const auto why = core_.now() == phase::deleting ? std::nullopt : core_.forbids_leaving())
     return to.fail(*why);
   deleting_.push_back(to);
   if (core_.now() == phase::deleting)
@@ -246,7 +254,7 @@ void teardown::deleted(const error* why_not) {
 
 /// Nothing is stored of it, and nothing that could come to be is on its way to the store.
 bool teardown::is_absent() const {
-  return record().entries().empty() && core_.is_settled();
+  return record().entries().empty() && core_.is_settled() && !record().is_doubtful();
 }
 
 /// The record goes last, so that a crash before it leaves something to be deleted again; and the

@@ -58,6 +58,7 @@ public:
 private:
   using waiting_replies = std::vector<reply<caf::ok_atom>>;
 
+  void remove_known(request_context context, const reply<caf::ok_atom>& to);
   void begin_delete();
   bool is_absent() const;
   void on_gone(std::uint64_t start);

@@ -423,10 +423,8 @@ std::vector<drive_mount> drives_of(const settings& is, std::string_view secret) 
 }
 
 std::string own_drive_of(const settings& is, std::string_view secret) {
-  for (const auto& [path, wish] : is.mounts)
-    if (wish.mode != drive_mode::snapshot)
-      return drive_of(secret, is.project, wish.drive);
-  return {};
+  const auto found = first_drive(drives_of(is, secret));
+  return found ? found->drive : std::string{};
 }
 
 snapshot_retention retention_of(const settings& of) {

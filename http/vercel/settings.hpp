@@ -114,7 +114,7 @@ void write_mounts(json::ascii_writer& out, const std::map<std::string, drive_wis
 /// The drives of its next session, as the node knows them.
 std::vector<drive_mount> drives_of(const settings& is, std::string_view secret);
 
-/// One of them that it has as it is, and not as a snapshot. Empty: there is none.
+/// The one beside which its sessions begin. Empty: there is none.
 std::string own_drive_of(const settings& is, std::string_view secret);
 
 /// What becomes of the disks of its sessions.

@@ -26,7 +26,7 @@ void drive_mounts::attach(const request& wanted, const std::string& path,
              : each.visitor < 0 ? answer(mount_step::none, 0)
                                 : answer(mount_step::answer, EAGAIN);
     }
-    if (writes && each.writes && each.source == source)
+    if (writes && each.writes && !each.gone && each.source == source)
       return answer(mount_step::in_use, EBUSY);
   }
   if (of_slot >= ::insula::limits::drives_per_sandbox)
