@@ -520,7 +520,7 @@ TEST_CASE(
   const auto why = why_not([&] { nodes[1].start(); });
   CHECK(
     why.find("insula: node n2 cannot join its cluster: what is stored in etcd below insula/ has "
-             "format 99, and this version knows none beyond 3: start the version that the "
+             "format 99, and this version knows none beyond 4: start the version that the "
              "other nodes had, or a later one") != std::string::npos);
   CHECK(nodes[0].sh("stored", "echo on").out == "on\n"); // It was a member before.
   put("1");
