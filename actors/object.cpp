@@ -319,7 +319,7 @@ void object_storage::refused(std::uint64_t number, const error& why) {
   const auto lost = std::exchange(queue_, {});
   under_way_ = false;
   queued_bytes_ = 0;
-  // Whatever the reason is, it may be that of the last attempt alone.
+  // The reason may be that of the last attempt alone, and an earlier one have been made.
   is_doubtful_ |= why.code != errc::stale_epoch;
   for (auto batch = lost.rbegin(); batch != lost.rend(); ++batch) {
     for (const auto& [key, value] : batch->before)

@@ -42,9 +42,9 @@ struct keepers {
 /// Errors:  a batch that is refused takes with it those behind it, which were made from the state
 ///          that has not come to be: the object has again what is durable, and everybody at the
 ///          output gate is told. The next write is a fresh try. stale_epoch: somebody else is this
-///          object by now, and its actor should end. node_unreachable and deadline_exceeded leave
-///          open whether the batch was made: the record is read before the next one is sent, and
-///          that is of what the record has by then.
+///          object by now, and its actor should end. All others leave open whether the batch was
+///          made: the record is read before the next one is sent, and that is of what the record
+///          has by then.
 /// End:     who waits at the output gate by answer() is told sandbox_not_running; callbacks are
 ///          dropped.
 class object_storage {

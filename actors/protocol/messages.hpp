@@ -499,7 +499,7 @@ struct redefine_sandbox {
 struct drive_use {
   std::string sandbox;
   std::uint64_t run = 0; ///< 0: it has none.
-  std::string name = {}; ///< In its group.
+  std::string name = {}; ///< Of its caption.
 };
 /// Of all runs that are over.
 struct run_totals {

@@ -20,6 +20,9 @@ namespace {
 
 constexpr std::chrono::seconds first_pause{1}, longest_pause{20};
 
+/// As drives_key, of the start that is under way or was the last: a change is for the next one.
+constexpr const char* attached_key = "attached_drives";
+
 /// The directory that the sandbox has is of no drive.
 bool is_gone(const error& why) {
   return why.code == errc::already_exists || why.code == errc::not_found;
@@ -58,7 +61,9 @@ bool drives::goes_on(std::uint64_t start) const {
 bool drives::settle(const then_function& then, const otherwise_function&) {
   if (now_ != state::unknown)
     return now_ == state::settled;
-  auto wanted = read_drives(record().value(drives_key));
+  if (!startup_.adopting())
+    note_wanted();
+  auto wanted = read_drives(record().value(attached_key));
   if (startup_.adopting()) // What they show is there, and nobody's.
     std::erase_if(wanted, [](const auto& each) { return each.mode == drive_mode::snapshot; });
   if (wanted.empty()) {
@@ -68,6 +73,13 @@ bool drives::settle(const then_function& then, const otherwise_function&) {
   now_ = state::settling;
   attach_next(std::move(wanted), then);
   return false;
+}
+
+/// For a server that takes the sandbox over.
+void drives::note_wanted() {
+  const auto text = record().value(drives_key);
+  if (text != record().value(attached_key))
+    record().write({{attached_key, text.empty() ? std::nullopt : std::optional{text}}});
 }
 
 /// One after the other: of two sandboxes that want the same drives one has them all.

@@ -34,6 +34,7 @@ public:
 private:
   enum class state : std::uint8_t { unknown, settling, settled };
 
+  void note_wanted();
   void attach_next(std::vector<drive_mount> left, const then_function& then);
   void attach(const drive_mount& wanted, bool has_it,
               std::function<void(const result<void>&)> then);

@@ -155,6 +155,37 @@ TEST_CASE("a sandbox has a drive as it was when it started", "[actors][drives]")
   CHECK_FALSE(node.user());
 }
 
+TEST_CASE("a change of the drives is for the next start, also under the next server",
+          "[actors][drives]") {
+  node_with_drives node;
+  node.define("other");
+  node.define("box", {data()});
+  node.start("box").value();
+  redefine_sandbox change;
+  change.drives = {{"/else", "other", drive_mode::read_write, "more"}};
+  node.sys.ask<sandbox_description>(node.at_rest("box"), change).value();
+
+  // The next server finds it.
+  const auto place = node.place_of("box").shared_from_this();
+  const auto before = node.at_rest("box");
+  caf::anon_send_exit(before, caf::exit_reason::user_shutdown);
+  node.sys.run();
+  CHECK_FALSE(node.user());
+  node.engine.left["box"] = place;
+  node.start("box").value();
+  CHECK(node.user()->sandbox == "box");
+  REQUIRE(place->drives.size() == 1);
+  CHECK(place->drives.front().path == "/data");
+
+  place->over = true;
+  node.engine.adoptions.back().end();
+  node.sys.run();
+  CHECK_FALSE(node.user());
+  node.start("box").value();
+  REQUIRE(node.place_of("box").drives.size() == 1);
+  CHECK(node.place_of("box").drives.front().path == "/else");
+}
+
 TEST_CASE("a start without one of its drives fails", "[actors][drives]") {
   node_with_drives node;
   node.define("box", {{"/other", "none", drive_mode::read_write, "lost"}});
