@@ -107,14 +107,16 @@ result<void> reloader::take(http::server& server, storage::key_places& places,
     values_.server.api_key = is;
   if (takes.named)
     values_.keys = next->keys;
-  // What is said about it is written by the level of before, or of now: whichever lets more pass.
-  log::set_level(std::min(values_.log_level, next->log_level));
+  // The lines about it are written by the level of before or of now: the one that lets more pass.
+  // Lines of other threads have the new level from here on, so these are the last ones of the old.
+  log::set_level(next->log_level);
+  const log::level_of_thread both{std::min(values_.log_level, next->log_level)};
   tell(*next, takes,
        tls                                      ? "anew"
        : values_.server.tls_certificate.empty() ? "none"
                                                 : "same",
        later);
-  log::set_level(values_.log_level = next->log_level);
+  values_.log_level = next->log_level;
   return {};
 }
 

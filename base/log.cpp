@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
+#include <optional>
 #include <unistd.h>
 
 namespace insula::log {
@@ -12,6 +13,7 @@ namespace insula::log {
 namespace {
 
 std::atomic<level> threshold{level::info};
+thread_local std::optional<level> threshold_of_thread;
 
 std::string_view name_of(level at) {
   switch (at) {
@@ -56,8 +58,16 @@ void set_level(level least) {
   threshold = least;
 }
 
+level_of_thread::level_of_thread(level least) {
+  threshold_of_thread = least;
+}
+
+level_of_thread::~level_of_thread() {
+  threshold_of_thread.reset();
+}
+
 bool enabled(level at) {
-  return at >= threshold.load(std::memory_order_relaxed);
+  return at >= threshold_of_thread.value_or(threshold.load(std::memory_order_relaxed));
 }
 
 void write(level at, std::string_view event, std::initializer_list<field> fields) {

@@ -32,6 +32,16 @@ struct field {
 /// Lines below this are dropped. Initially info.
 void set_level(level least);
 
+/// While it lives, lines of the calling thread have a level of their own in place of set_level()'s.
+/// One per thread at a time.
+class level_of_thread {
+public:
+  explicit level_of_thread(level least);
+  ~level_of_thread();
+  level_of_thread(const level_of_thread&) = delete;
+  level_of_thread& operator=(const level_of_thread&) = delete;
+};
+
 /// Would a line be written? For those who would have to make its values first.
 bool enabled(level at);
 

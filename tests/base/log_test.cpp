@@ -4,6 +4,7 @@
 
 #include <regex>
 #include <string>
+#include <thread>
 
 using namespace insula;
 using insula::test::stderr_of;
@@ -24,5 +25,17 @@ TEST_CASE("what lies below the level is dropped", "[base][log]") {
   CHECK(stderr_of([] { log::debug("quiet"); }).empty());
   log::set_level(log::level::debug);
   CHECK_FALSE(stderr_of([] { log::debug("loud"); }).empty());
+  log::set_level(log::level::info);
+}
+
+TEST_CASE("a thread can have a level of its own for a while", "[base][log]") {
+  log::set_level(log::level::error);
+  {
+    const log::level_of_thread own{log::level::info};
+    CHECK_FALSE(stderr_of([] { log::info("own"); }).empty());
+    CHECK(stderr_of([] { log::debug("below"); }).empty());
+    CHECK(stderr_of([] { std::thread{[] { log::info("another"); }}.join(); }).empty());
+  }
+  CHECK(stderr_of([] { log::info("over"); }).empty());
   log::set_level(log::level::info);
 }
