@@ -96,6 +96,7 @@ node::node(caf::actor_system& system, storage::store& cluster, storage::store& l
   alarms_ =
     spawn_alarms(system, {keep.finder, keep.node, options.time, options.figures, options.ours});
   keep.alarms = alarms_;
+  keep.tenure = options.tenure;
   options.keep = std::make_shared<const keepers>(std::move(keep));
   auto* const engine = options.engine;
   options.pool = spawn_pool_of(system, options);

@@ -17,6 +17,17 @@ namespace {
 /// Changes that wait are put together up to here.
 constexpr std::size_t batch_bytes = 1u << 20;
 
+const error read_too_early{errc::stale_epoch, "its record has changed since it was read"};
+
+void restore(object_storage::entries_map& in,
+             const std::map<std::string, std::optional<std::string>>& before) {
+  for (const auto& [key, value] : before)
+    if (value)
+      in.insert_or_assign(key, *value);
+    else
+      in.erase(key);
+}
+
 } // namespace
 
 object_storage::object_storage(caf::scheduled_actor* self, std::shared_ptr<const keepers> with,
@@ -49,9 +60,21 @@ void object_storage::ask(bool holding_all_else, caf::message question, caf::beha
 
 // ---- Reading
 
+std::uint64_t object_storage::tenure() const {
+  return where_ == kept_in::cluster && with_->tenure ? with_->tenure(owner_) : 0;
+}
+
+/// Another node may have had it between the reading and the lease. Without an ownership the store
+/// refuses what is written.
+bool object_storage::is_stale() const {
+  const auto now = tenure();
+  return loaded_ && now != 0 && now != read_under_;
+}
+
 void object_storage::load(on_done then, on_failed otherwise, request_context context) {
   if (loaded_)
     return then();
+  const auto under = tenure();
   const auto failed = [otherwise](caf::error& why) { otherwise(from_caf(why)); };
   ask(true, caf::make_message(read_owner_atom::value, owner_, prefix_, context),
       {[=, this](const std::vector<storage::entry>& found) {
@@ -60,6 +83,7 @@ void object_storage::load(on_done then, on_failed otherwise, request_context con
          take(found);
          if (prefix_.empty()) {
            loaded_ = true;
+           read_under_ = under;
            catch_up();
            return then();
          }
@@ -69,6 +93,7 @@ void object_storage::load(on_done then, on_failed otherwise, request_context con
                   return then();
                 take_alarm(alarms);
                 loaded_ = true;
+                read_under_ = under;
                 catch_up();
                 then();
               },
@@ -205,6 +230,8 @@ void object_storage::write(std::vector<storage::change> changes, std::vector<std
 void object_storage::send_next() {
   if (under_way_ || queue_.empty())
     return;
+  if (is_stale())
+    return confirm();
   if (is_doubtful_)
     return read_again();
   auto& batch = queue_.front();
@@ -217,6 +244,77 @@ void object_storage::send_next() {
   ask(false, caf::make_message(std::move(sent), batch.context),
       {[this, number](caf::ok_atom) { settled(number); },
        [this, number](caf::error& why) { refused(number, from_caf(why)); }});
+}
+
+/// What waits was made from what was read before the lease: is that still there?
+void object_storage::confirm() {
+  under_way_ = true;
+  const auto number = ++number_;
+  compare(
+    [this, number] {
+      if (number != number_ || !under_way_)
+        return;
+      under_way_ = false;
+      send_next();
+    },
+    [this, number](const error& why) {
+      const bool before = is_doubtful_; // Of these nothing was sent.
+      refused(number, why);
+      is_doubtful_ = before;
+    },
+    queue_.front().context);
+}
+
+/// Of keys that are another object's in the same record, this one has what they were.
+void object_storage::leave_others_out(entries_map& in) const {
+  for (const auto& prefix : others_)
+    in.erase(in.lower_bound(prefix), in.lower_bound(prefix + '\x7f'));
+}
+
+/// `same` is called if the record is what this object has as durable. What was read under no
+/// ownership at all, as that of a sandbox which is taken over, is read anew.
+void object_storage::compare(on_done same, on_failed otherwise, const request_context& context) {
+  auto has = entries_;
+  auto alarm = alarm_;
+  for (auto batch = queue_.rbegin(); batch != queue_.rend(); ++batch) {
+    restore(has, batch->before);
+    alarm = batch->alarm_before.value_or(alarm);
+  }
+  leave_others_out(has);
+  const auto failed = [otherwise](caf::error& why) { otherwise(from_caf(why)); };
+  const auto read = [=, this](const std::string& prefix, auto then) {
+    ask(false, caf::make_message(read_owner_atom::value, owner_, prefix, context), {then, failed});
+  };
+  const auto judge = [=, this, under = tenure(), has = std::move(has),
+                      alarm = std::move(alarm)](const std::vector<storage::entry>& found,
+                                                const std::vector<storage::entry>& alarms) {
+    if (loaded_ && !is_stale()) // Another question has found that already.
+      return same();
+    entries_map is;
+    std::string set;
+    for (const auto& [key, value] : found)
+      if (!prefix_.empty() || !key.starts_with(alarm_keys))
+        is.emplace(key.substr(prefix_.size()), value);
+    for (const auto& [key, value] : alarms)
+      if (key == alarm_key())
+        set = value;
+    leave_others_out(is);
+    if (under == 0 || under != tenure())
+      return otherwise(read_too_early);
+    if (is != has || set != alarm) {
+      if (read_under_ != 0)
+        return otherwise(read_too_early);
+      if (!destroyed_)
+        base_on(found, prefix_.empty() ? nullptr : &alarms);
+    }
+    read_under_ = under;
+    same();
+  };
+  read(prefix_, [=, this](const std::vector<storage::entry>& found) {
+    if (prefix_.empty())
+      return judge(found, found);
+    read(alarm_key(), [=](const std::vector<storage::entry>& alarms) { judge(found, alarms); });
+  });
 }
 
 /// A batch without changes goes first: what was left open has come to be by then, or never will.
@@ -322,11 +420,7 @@ void object_storage::refused(std::uint64_t number, const error& why) {
   // The reason may be that of the last attempt alone, and an earlier one have been made.
   is_doubtful_ |= why.code != errc::stale_epoch;
   for (auto batch = lost.rbegin(); batch != lost.rend(); ++batch) {
-    for (const auto& [key, value] : batch->before)
-      if (value)
-        entries_.insert_or_assign(key, *value);
-      else
-        entries_.erase(key);
+    restore(entries_, batch->before);
     if (batch->alarm_before)
       alarm_ = *batch->alarm_before;
   }
@@ -350,6 +444,8 @@ void object_storage::when_durable(on_done then, on_failed otherwise) {
 void object_storage::destroy(on_done then, on_failed otherwise, request_context context) {
   if (destroyed_) // By an earlier request, whose answer has yet to come.
     return otherwise(being_deleted);
+  if (is_stale()) // It may be another object by now.
+    return compare([=, this] { destroy(then, otherwise, context); }, otherwise, context);
   assert(prefix_.empty() && epoch_ != 0);
   // What is under way goes ahead of this one to the store; what became of it is nobody's concern.
   const auto cut = std::exchange(queue_, {});
@@ -422,6 +518,11 @@ void object_storage::cancel_alarm(std::vector<storage::change> changes) {
 
 bool object_storage::is_set(const alarm_due& due) const {
   return !alarm_.empty() && alarm_ == due.record;
+}
+
+std::optional<std::chrono::milliseconds> object_storage::alarm_left() const {
+  const auto set = alarm_record::parse(alarm_);
+  return set ? std::optional{set->left(*with_->time)} : std::nullopt;
 }
 
 void object_storage::alarm_over(const alarm_due& due, std::vector<storage::change> changes) {

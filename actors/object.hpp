@@ -26,6 +26,10 @@ struct keepers {
   /// The cluster's store as well, for questions over all owners: in a cluster they take long, and
   /// who commits and loads does not wait behind them.
   store_actor finder = cluster;
+  /// In a cluster: the number of this node's ownership of an object, another one each time that it
+  /// comes to own it; 0: it does not. One that is being given up still has it. Any thread, quick.
+  /// None: nobody else has the store.
+  std::function<std::uint64_t(const std::string& owner)> tenure = {};
 
   const store_actor& of(kept_in where) const { return where == kept_in::cluster ? cluster : node; }
 };
@@ -42,7 +46,9 @@ struct keepers {
 /// Errors:  a batch that is refused takes with it those behind it, which were made from the state
 ///          that has not come to be: the object has again what is durable, and everybody at the
 ///          output gate is told. The next write is a fresh try. stale_epoch: somebody else is this
-///          object by now, and its actor should end. All others leave open whether the batch was
+///          object by now, and its actor should end; so it is as well if another ownership lies
+///          between the reading and the lease, and the record has changed. A first write may fail
+///          with the error of that second reading. All others leave open whether the batch was
 ///          made: the record is read before the next one is sent, and that is of what the record
 ///          has by then.
 /// End:     who waits at the output gate by answer() is told sandbox_not_running; callbacks are
@@ -105,10 +111,15 @@ public:
           [reply](const error& why) mutable { reply.deliver(to_caf(why)); }, true});
   }
 
+  /// Keys below this prefix are those of another object with the same owner.
+  void leave_out(std::string prefix) { others_.push_back(std::move(prefix)); }
+
   /// For an owner: removes all it has here, its objects' keys and alarms included, in one batch,
   /// and refuses all that comes from it later, from whatever actor. It asks nobody to be durable
   /// first, and ends the waiting of those at the gate. Until there is a new lease, what is written
-  /// later is nothing, and who comes to the output gate is told sandbox_not_running.
+  /// later is nothing, and who comes to the output gate is told sandbox_not_running. Where another
+  /// ownership lies between the reading and the lease, the record is read first, and until then
+  /// nothing is refused. Errors: those of a write.
   void destroy(on_done then, on_failed otherwise, request_context context = {});
 
   /// The actor is about to end: who waits at the output gate is told so, and not whether what it
@@ -126,6 +137,8 @@ public:
   /// Is this the alarm that is set? If not it was cancelled or replaced meanwhile, and nothing is
   /// due. After load().
   bool is_set(const alarm_due& due) const;
+  /// How long until it is due, whatever the wall clock has done meanwhile. None: none is set.
+  std::optional<std::chrono::milliseconds> alarm_left() const;
   /// What it was for is done, as the changes say: it need not come again.
   void alarm_over(const alarm_due& due, std::vector<storage::change> changes = {});
 
@@ -160,6 +173,11 @@ private:
   void catch_up();
   void send_next();
   void read_again();
+  std::uint64_t tenure() const;
+  bool is_stale() const;
+  void confirm();
+  void leave_others_out(entries_map& in) const;
+  void compare(on_done same, on_failed otherwise, const request_context& context);
   void base_on(const std::vector<storage::entry>& found, const std::vector<storage::entry>* alarms);
   void settled(std::uint64_t number);
   void refused(std::uint64_t number, const error& why);
@@ -183,7 +201,9 @@ private:
   std::function<std::vector<storage::entry>(const entries_map&)> derived_by_; ///< None: nothing is.
   std::string alarm_;         ///< Its record; empty: none is set.
   std::deque<pending> queue_; ///< The first is on its way if `under_way_`, or the record is read.
-  bool is_doubtful_ = false;  ///< The record may have what was refused.
+  std::uint64_t read_under_ = 0;    ///< The ownership.
+  std::vector<std::string> others_; ///< Prefixes of keys that other objects of the owner have.
+  bool is_doubtful_ = false;        ///< The record may have what was refused.
   bool under_way_ = false;
   std::uint64_t number_ = 0; ///< Of the batch under way: an answer to another one counts no more.
   std::size_t queued_bytes_ = 0;

@@ -1184,6 +1184,10 @@ bool cluster_node::is_here(std::string_view id) const {
   return core_->membership->good() && core_->store->is_mine(id);
 }
 
+std::uint64_t cluster_node::tenure(std::string_view id) const {
+  return static_cast<std::uint64_t>(core_->store->tenure(id));
+}
+
 void cluster_node::find(std::string id, bool make, const actors::image_wish& image,
                         std::function<void(result<std::optional<peer>>)> then) {
   core_->find(id, make, image, then);

@@ -73,6 +73,9 @@ public:
   /// state has a few seconds to go on with it. Waits for etcd, for a moment.
   void leave(bool end_lease);
 
+  /// As of actors::keepers.
+  std::uint64_t tenure(std::string_view id) const;
+
   // ---- routing
   bool is_here(std::string_view id) const override;
   void find(std::string id, bool make, const actors::image_wish& image,

@@ -631,6 +631,7 @@ result<void> run(const config& values, const config_origin& from) {
   const auto instances = options.instances;
   if (cluster) {
     options.ours = [of = cluster.get()](const std::string& id) { return of->is_here(id); };
+    options.tenure = [of = cluster.get()](const std::string& id) { return of->tenure(id); };
     options.routes = cluster.get();
     options.was_alone = ::access((path_of(state->records) + "/insula.db").c_str(), F_OK) == 0;
   }

@@ -135,6 +135,7 @@ public:
                 const std::string& owner, std::string_view prefix = {})
       : in_(self, std::move(with), where, owner, std::string{prefix}) {}
 
+  void leave_out(std::string_view prefix) { in_.leave_out(std::string{prefix}); }
   /// That of object_storage.
   template <class Rule>
   void derive(std::vector<std::string> prefixes, Rule rule) {
@@ -163,6 +164,7 @@ public:
     in_.set_alarm(delay, std::move(changes));
   }
   bool is_set(const alarm_due& due) const override { return in_.is_set(due); }
+  std::optional<std::chrono::milliseconds> alarm_left() const override { return in_.alarm_left(); }
   void alarm_over(const alarm_due& due, std::vector<storage::change> changes) override {
     in_.alarm_over(due, std::move(changes));
   }
@@ -195,6 +197,7 @@ public:
       , run_clock_(self, options_->keep, kept_in::cluster, id_, run_clock_prefix)
       , parts(*this, claim_from(options_->pool), [self] { self->quit(); }) {
     parts_ = parts.table();
+    record_.leave_out(run_clock_prefix);
     record_.derive(prefixes_of_lines(), [groups = options_->groups](const auto& record) {
       return lines_of(record, groups);
     });

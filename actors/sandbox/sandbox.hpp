@@ -67,6 +67,7 @@ struct sandbox_options {
   bool allow_sudo = true;  ///< If not, none gets the privileges `sudo`, and none with them starts.
   /// In a cluster: does this node own the id? Any thread, quick. None: it owns all.
   std::function<bool(const std::string& id)> ours = {};
+  std::function<std::uint64_t(const std::string& owner)> tenure = {}; ///< As of keepers.
   /// In a cluster: where the other nodes' objects are. Null: there are no others.
   object_routes* routes = nullptr;
   /// This node was in no cluster before: bytes without a record here may have one there, and stay.

@@ -866,6 +866,12 @@ bool cluster_store::is_mine(std::string_view id) const {
   return at != state_->all.end() && !at->second.leaving;
 }
 
+revision cluster_store::tenure(std::string_view id) const {
+  const std::lock_guard lock{state_->mutex};
+  const auto at = state_->all.find(std::string{id});
+  return at == state_->all.end() ? 0 : at->second.since;
+}
+
 std::vector<std::pair<std::string, revision>> cluster_store::mine() const {
   std::vector<std::pair<std::string, revision>> ids;
   const std::lock_guard lock{state_->mutex};

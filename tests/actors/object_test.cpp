@@ -13,8 +13,14 @@ struct small_world {
   fake_store cluster;
   fake_store node;
   test_system sys;
+  std::uint64_t tenure = 0; ///< The number of this node's ownership of all.
   std::shared_ptr<const actors::keepers> keep = std::make_shared<const actors::keepers>(
-    actors::keepers{cluster.spawn(sys.get()), node.spawn(sys.get()), {}, &sys.time});
+    actors::keepers{cluster.spawn(sys.get()),
+                    node.spawn(sys.get()),
+                    {},
+                    &sys.time,
+                    {},
+                    [this](const std::string&) { return tenure; }});
   std::vector<caf::actor> made;
 
   ~small_world() {
@@ -331,4 +337,89 @@ TEST_CASE("after a write that may have been made, the next one is of what the re
     CHECK(w.add(it, 2).reason().code == errc::disk_full);
     CHECK(w.add(it, 1).value() == 11);
   }
+}
+
+TEST_CASE("what was read before another node had it is compared before the first write",
+          "[actors][object][gate]") {
+  small_world w;
+  for (const std::string prefix : {"", "part/"}) {
+    const auto owner = "of" + prefix.substr(0, 4);
+    const auto made = [&](storage::epoch lease) {
+      return w.object(lease, prefix, kept_in::cluster, owner);
+    };
+    w.tenure = 1;
+    const auto before = made(1);
+    CHECK(w.add(before, 5).value() == 5);
+    const auto early = made(9), same = made(4); // Both have read 5.
+
+    INFO("nothing has changed: it goes on, with what comes meanwhile");
+    w.tenure = 2;
+    w.cluster.hold_reads = true;
+    const auto first = w.add(same, 1), second = w.add(same, 1);
+    CHECK(first.open());
+    w.cluster.let_go();
+    w.sys.run();
+    w.cluster.let_go(); // The alarm of a part is read by itself.
+    w.sys.run();
+    CHECK(first.value() == 6);
+    CHECK(second.value() == 7);
+
+    INFO("another one has changed it: what was made of the old state is refused");
+    CHECK(w.add(early, 1).reason().code == errc::stale_epoch);
+    CHECK(w.add(early, 1).reason().code == errc::stale_epoch);
+    if (prefix.empty())
+      CHECK(w.ok(early, destroy_atom::value).reason().code == errc::stale_epoch);
+    CHECK(w.cluster.value(owner, prefix + "count") == "7");
+
+    INFO("the alarm counts as well");
+    const auto quiet = made(10);
+    w.ok(made(11), set_atom::value, std::int64_t{1'000}).value();
+    w.tenure = 3;
+    CHECK(w.add(quiet, 1).reason().code == errc::stale_epoch);
+
+    INFO("a record that cannot be read refuses it, and leaves nothing open");
+    const auto later = made(12);
+    w.tenure = 4;
+    w.cluster.read_error = error{errc::node_unreachable, "etcd has not answered"};
+    CHECK(w.add(later, 1).reason().code == errc::node_unreachable);
+    w.cluster.read_error.reset();
+    CHECK(w.add(later, 1).value() == 8);
+
+    INFO("without an ownership the store says so, and nothing is read");
+    w.tenure = 0;
+    w.cluster.read_error = error{errc::node_unreachable, "etcd has not answered"};
+    w.cluster.told_error = error{errc::stale_epoch, "it is not this node's any more"};
+    CHECK(w.add(later, 1).reason().code == errc::stale_epoch);
+    w.cluster.read_error.reset();
+  }
+}
+
+TEST_CASE("an object that was made anew has nothing of the one before, and is not deleted with it",
+          "[actors][object][gate]") {
+  small_world w;
+  w.tenure = 1;
+  const auto old = w.object(20);
+  const auto first = w.object(1);
+  CHECK(w.add(first, 5).value() == 5);
+  const auto late = w.object(21);
+  w.ok(first, destroy_atom::value).value();
+  w.tenure = 2;
+  const auto anew = w.object(3);
+  CHECK(w.add(anew, 2).value() == 2);
+  CHECK(w.add(late, 1).reason().code == errc::stale_epoch);
+  CHECK(w.ok(late, destroy_atom::value).reason().code == errc::stale_epoch);
+  CHECK(w.ok(old, destroy_atom::value).reason().code == errc::stale_epoch);
+  CHECK(w.cluster.value("abc", "count") == "2");
+  CHECK(w.add(anew, 1).value() == 3);
+}
+
+TEST_CASE("what was read before there was an ownership is read anew", "[actors][object][gate]") {
+  small_world w;
+  CHECK(w.add(w.object(1), 5).value() == 5);
+  const auto taken_over = w.object(9);
+  CHECK(w.add(w.object(4), 1).value() == 6); // By the server before, and late.
+  w.tenure = 1;
+  w.ok(taken_over, add_atom::value, std::string{"key"}, std::string{"one"}).value();
+  CHECK(w.seen(taken_over) == 6);
+  CHECK(w.cluster.value("abc", "key") == "one");
 }

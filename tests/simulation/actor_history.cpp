@@ -111,7 +111,11 @@ void actor_history::removed(const std::string& id, object& of) {
   const auto latest = actor_node::wall_ms(time.now() + actor_node::clocks_differ);
   const bool expired = std::any_of(of.ends.begin(), of.ends.end(),
                                    [&](const auto& each) { return each.expires_ms <= latest; });
-  demand(deleted || expired, "nobody has deleted " + id + ", and its time is not up");
+  std::string ends;
+  for (const auto& each : of.ends)
+    ends += ' ' + std::to_string(each.expires_ms - latest);
+  demand(deleted || expired,
+         "nobody has deleted " + id + ", and its time is not up: it is, in ms," + ends);
   if (!deleted)
     count("objects ended by their alarms");
   of.there = 0;

@@ -48,6 +48,9 @@ actor_node::server::server(actor_node& of)
     system, {keep.cluster, keep.node, &time, std::make_shared<actors::figures>(), ours()});
   ended.push_back(caf::actor_cast<caf::actor>(alarms));
   keep.alarms = alarms;
+  keep.tenure = [this](const std::string& id) -> std::uint64_t {
+    return self.store ? static_cast<std::uint64_t>(self.store->tenure(id)) : 0;
+  };
   options = make_options(std::move(keep));
   directory = spawn_directory(system, options, snapshot_kind(options));
   ended.push_back(caf::actor_cast<caf::actor>(directory));
