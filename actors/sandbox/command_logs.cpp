@@ -31,8 +31,11 @@ void command_logs::keep(std::uint64_t run, const then_function& then) {
       });
     },
     [all](const error&) { all->done(); });
-  if (all->then)
-    core_.after(limits::kept_logs_patience, [all] { all->done(); });
+  if (all->then) // The timer holds no actors of logs.
+    core_.after(limits::kept_logs_patience, [which = std::weak_ptr<keeping>{all}] {
+      if (const auto late = which.lock())
+        late->done();
+    });
 }
 
 /// One after the other, so that a thousand logs are not open twice at once.

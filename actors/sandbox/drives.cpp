@@ -190,9 +190,9 @@ void drives::on_gone(std::uint64_t start, const std::string& name) {
 
 void drives::keep(then_function then) {
   const auto left = std::make_shared<std::size_t>(1);
-  const auto over = [left, then = std::move(then)] {
+  const auto over = [left, once = std::make_shared<then_function>(std::move(then))] {
     if (*left > 0 && --*left == 0)
-      then();
+      std::exchange(*once, nullptr)();
   };
   for (const auto& each : held_) {
     if (!each.keep)

@@ -5,6 +5,8 @@
 #include "actors/record_keys.hpp"
 #include "actors/sandbox/reply.hpp"
 
+#include <chrono>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -46,6 +48,7 @@ public:
   virtual void set_alarm(std::chrono::milliseconds delay,
                          std::vector<storage::change> changes = {}) = 0;
   virtual bool is_set(const alarm_due& due) const = 0;
+  virtual std::optional<std::chrono::milliseconds> alarm_left() const = 0;
   virtual void alarm_over(const alarm_due& due, std::vector<storage::change> changes = {}) = 0;
 
   virtual void destroy(then_function then, otherwise_function otherwise,

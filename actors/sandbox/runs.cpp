@@ -24,6 +24,14 @@ namespace {
 /// Programs have so long between SIGTERM and the end of all.
 constexpr std::chrono::milliseconds stop_grace{500};
 
+/// Beside the alarm: the time of the run for which it is set.
+constexpr const char* clock_time_key = "time_ms";
+constexpr const char* clock_run_key = "run"; ///< And its number.
+constexpr std::chrono::seconds clock_retry{5};
+
+/// For a snapshot that a lost run has named and that has no copy yet: its node may come back.
+constexpr std::chrono::seconds lost_snapshot_patience{30};
+
 const error run_is_over{errc::run_over, "the run of the sandbox is over"};
 
 /// Why what needs a run that goes on is refused.
@@ -67,7 +75,7 @@ void runs::write_end(sandbox_run run, run_state how) {
     run.snapshot.clear();
   }
   run.state = how;
-  run.ended_ms = options().time->unix_ms();
+  run.ended_ms = std::max({options().time->unix_ms(), begin_of(run), run.stop_asked_ms});
   if (run.started_ms == 0)
     run.started_ms = run.ended_ms;
   auto all = totals_of(record().entries());
@@ -117,7 +125,7 @@ void runs::end_lost(const then_function& go, const otherwise_function& otherwise
     };
     return with_.disk.find_for_next_run(last->snapshot,
                                         [=, this](const result<snapshot_description>& found) {
-                                          if (!found && found.reason().code != errc::not_found)
+                                          if (!found && is_worth_waiting(*last, found.reason()))
                                             return failed(found.reason());
                                           write_lost_end(
                                             [go, mine] {
@@ -128,6 +136,15 @@ void runs::end_lost(const then_function& go, const otherwise_function& otherwise
                                         });
   }
   write_lost_end(go, otherwise);
+}
+
+/// One without a copy may be at a node that is lost: the sandbox goes on with what it had before.
+bool runs::is_worth_waiting(const sandbox_run& lost, const error& why) const {
+  if (why.code == errc::not_found)
+    return false;
+  const auto since = options().time->unix_ms() - lost.stop_asked_ms;
+  return !snapshots::is_pending(why) ||
+         since < std::chrono::milliseconds{lost_snapshot_patience}.count();
 }
 
 void runs::write_lost_end(const then_function& go, const otherwise_function& otherwise) {
@@ -211,7 +228,7 @@ void runs::extend(const extend_run& wanted, const reply<run_report>& to) {
                                                  std::to_string(run->timeout_ms) + " already"});
     run->timeout_ms += wanted.by_ms;
     write(*run);
-    set_clock(*run);
+    add_to_clock(*run, wanted.by_ms);
     record().when_durable([=, this] { mine.deliver(report(*run)); }, mine.otherwise());
   };
   with_settled_record(to, wanted.context, [=, this](const reply<run_report>& mine) {
@@ -362,25 +379,81 @@ void runs::on_not_running(std::uint64_t number, const error& why) {
     });
 }
 
-/// The deadline, from the start of the run on if that is known.
+/// All its time is left. It is counted by the alarm, which no jump of the wall clock moves.
 void runs::set_clock(const sandbox_run& run) {
-  const auto left =
-    std::max<std::int64_t>(begin_of(run) + run.timeout_ms - options().time->unix_ms(), 0);
+  with_clock(run.number,
+             [this, run](kept_record& clock) { set_alarm(clock, run, run.timeout_ms); });
+}
+
+void runs::add_to_clock(const sandbox_run& run, std::int64_t by_ms) {
+  with_clock(run.number, [=, this](kept_record& clock) {
+    const auto left = is_for(clock, run.number) ? clock.alarm_left() : std::nullopt;
+    const auto missed = lacks(run).value_or(by_ms);
+    set_alarm(clock, run, left ? left->count() + missed : left_by_wall(run));
+  });
+}
+
+void runs::with_clock(std::uint64_t number, const std::function<void(kept_record&)>& go) {
   auto& clock = core_.run_clock();
-  clock.load([&clock, left] { clock.set_alarm(std::chrono::milliseconds{left}); },
-             [this](const error& why) {
-               log::error("sandbox.no_deadline", {{"id", core_.id()}, {"reason", why.message}});
-             });
+  clock.load([go, &clock] { go(clock); },
+             [this, number](const error& why) { clock_failed(number, why); });
+}
+
+/// The alarm has beside it what it is for: which run, and for how much of its time. More may be
+/// added than comes to be known to it, and that of an earlier run may stay.
+void runs::set_alarm(kept_record& clock, const sandbox_run& run, std::int64_t left_ms) {
+  clock.set_alarm(std::chrono::milliseconds{std::max<std::int64_t>(left_ms, 0)},
+                  {{clock_run_key, std::to_string(run.number)},
+                   {clock_time_key, std::to_string(run.timeout_ms)}});
+  clock.when_durable([] {},
+                     [this, number = run.number](const error& why) { clock_failed(number, why); });
+}
+
+/// Without it the run would go on for ever, or end with the time of another one.
+void runs::clock_failed(std::uint64_t number, const error& why) {
+  log::error("sandbox.no_deadline", {{"id", core_.id()}, {"reason", why.message}});
+  if (why.code == errc::stale_epoch || core_.epoch() == 0)
+    return; // It is another node's, which sets its own.
+  core_.after(clock_retry, [this, number] {
+    const auto run = current();
+    if (!run || run->number != number || !is_alive(run->state) || core_.epoch() == 0)
+      return;
+    auto& clock = core_.run_clock();
+    if (!clock.loaded() || !is_for(clock, number) || lacks(*run).value_or(0) > 0)
+      with_clock(number, [=, this](kept_record& of) { set_alarm(of, *run, left_by_wall(*run)); });
+  });
+}
+
+/// That of an earlier version does not say whose it is.
+bool runs::is_for(const kept_record& clock, std::uint64_t number) const {
+  const auto whose = number_in(clock.entries(), clock_run_key);
+  return clock.alarm_left() && (!whose || *whose == static_cast<std::int64_t>(number));
+}
+
+/// What was added to the run's time, and not to that of its alarm. None: it does not say for how
+/// much it is, as that of an earlier version.
+std::optional<std::int64_t> runs::lacks(const sandbox_run& run) const {
+  const auto set = number_in(core_.run_clock().entries(), clock_time_key);
+  return set ? std::optional{std::max<std::int64_t>(run.timeout_ms - *set, 0)} : std::nullopt;
+}
+
+/// However the clock was set meanwhile, no more than all of it.
+std::int64_t runs::left_by_wall(const sandbox_run& run) const {
+  return std::clamp<std::int64_t>(begin_of(run) + run.timeout_ms - options().time->unix_ms(), 0,
+                                  run.timeout_ms);
 }
 
 // ---- A run ends
 
 void runs::attend(const alarm_due& due) {
   auto& clock = core_.run_clock();
+  if (!clock.is_set(due))
+    return; // More was added, or another run has begun, while this waited for the lease.
   if (const auto run = current(); run && is_alive(run->state)) {
-    const auto left = begin_of(*run) + run->timeout_ms - options().time->unix_ms();
-    if (left > 0)
-      return clock.set_alarm(std::chrono::milliseconds{left});
+    if (!is_for(clock, run->number))
+      return set_alarm(clock, *run, left_by_wall(*run));
+    if (lacks(*run).value_or(0) > 0)
+      return add_to_clock(*run, 0);
     log::info("sandbox.run_expired", {{"id", core_.id()}, {"run", run->number}});
     is_lost(*run) ? end_lost([] {}, [](const error&) {}) : end_current();
   }
@@ -424,7 +497,8 @@ void runs::note_end_begins(sandbox_run& run, const std::optional<stop_run>& want
     return;
   const bool snapshots = wanted && wanted->snapshots;
   run.state = snapshots ? run_state::snapshotting : run_state::stopping;
-  run.stop_asked_ms = options().time->unix_ms();
+  // The wall clock may have been set back.
+  run.stop_asked_ms = std::max(options().time->unix_ms(), begin_of(run));
   if (options().keeps_snapshots() && (snapshots || with_.disk.retention().keeps)) {
     run.snapshot = own_snapshot_ = options().new_snapshot_of(core_.id());
     run.snapshot_keep_ms = snapshots ? wanted->keep_ms : std::nullopt;

@@ -93,7 +93,15 @@ private:
   void keep_disk_and_stop(std::uint64_t number);
   void write_end_of(sandbox_run run);
   void tell_end(std::uint64_t number);
+  bool is_worth_waiting(const sandbox_run& lost, const error& why) const;
   void set_clock(const sandbox_run& run);
+  void add_to_clock(const sandbox_run& run, std::int64_t by_ms);
+  void with_clock(std::uint64_t number, const std::function<void(kept_record&)>& go);
+  void set_alarm(kept_record& clock, const sandbox_run& run, std::int64_t left_ms);
+  void clock_failed(std::uint64_t number, const error& why);
+  bool is_for(const kept_record& clock, std::uint64_t number) const;
+  std::optional<std::int64_t> lacks(const sandbox_run& run) const;
+  std::int64_t left_by_wall(const sandbox_run& run) const;
   void refuse_all(const error& why);
 
   const others with_;

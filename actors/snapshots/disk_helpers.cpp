@@ -9,6 +9,8 @@ namespace insula::actors::snapshots {
 
 namespace {
 
+constexpr std::string_view is_not_there_yet = " is not there yet";
+
 /// Clients do not wait longer for a comparison than for this and their own.
 constexpr std::chrono::minutes turn_patience{1};
 
@@ -27,8 +29,12 @@ shared_image image_under(const image_catalogue& images, const snapshot_descripti
 }
 
 error copy_comes_later(const std::string& id) {
-  return {errc::store_failed, "the copy of snapshot " + id + " is not there yet",
+  return {errc::store_failed, "the copy of snapshot " + id + std::string{is_not_there_yet},
           limits::brought_again_s};
+}
+
+bool is_pending(const error& why) {
+  return why.code == errc::store_failed && why.message.ends_with(is_not_there_yet);
 }
 
 runtime::sandbox_spec helper_spec(const sandbox_image& image, std::uint64_t disk_bytes) {

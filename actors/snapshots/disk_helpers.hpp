@@ -22,6 +22,7 @@ inline const error image_gone{
 
 /// What is told while the only copy of a snapshot's bytes is still made.
 error copy_comes_later(const std::string& id);
+bool is_pending(const error& why); ///< It is that.
 
 /// What such a sandbox is made as, over that image. `disk_bytes`: of its own disk.
 runtime::sandbox_spec helper_spec(const sandbox_image& image, std::uint64_t disk_bytes = 16u << 20);

@@ -301,8 +301,11 @@ public:
           found = is();
         }
         away_ = false;
-        if (wants_copy(*found) && !found->pending && !copying_)
-          copy(nullptr);
+        if (!wants_copy(*found) || copying_)
+          return;
+        if (found->pending && found->state == snapshot_state::created)
+          return record_.set_alarm({}); // Which looks what becomes of it.
+        copy(nullptr);
       },
       [kept](const error&) {}, {});
   }

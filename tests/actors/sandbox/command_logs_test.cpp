@@ -436,3 +436,15 @@ TEST_CASE("a run that an earlier server has begun is known here", "[parts][logs]
   it.stop(run);
   CHECK_FALSE(it.list(run).got().elsewhere);
 }
+
+TEST_CASE("what a run has kept of its commands holds none of their actors", "[parts][logs]") {
+  kept_box it;
+  const auto run = it.begin();
+  auto& command = it.start(run, "a");
+  const auto held = it.box.processes.back();
+  command.be_over();
+  it.settle();
+  it.stop(run);
+  // The test has it, and the world of the test: no timer has.
+  CHECK(held.use_count() == 2);
+}

@@ -55,9 +55,17 @@ public:
   }
   void set_alarm(std::chrono::milliseconds delay, std::vector<storage::change> changes) override {
     alarm = delay;
+    if (counts_by != nullptr)
+      set_at = counts_by->now();
     write(std::move(changes), {});
   }
   bool is_set(const alarm_due&) const override { return alarm.has_value(); }
+  std::optional<std::chrono::milliseconds> alarm_left() const override {
+    if (!alarm || counts_by == nullptr)
+      return alarm;
+    return *alarm -
+           std::chrono::duration_cast<std::chrono::milliseconds>(counts_by->now() - set_at);
+  }
   void alarm_over(const alarm_due&, std::vector<storage::change> changes) override {
     alarm.reset();
     write(std::move(changes), {});
@@ -81,6 +89,8 @@ public:
   std::vector<std::function<void()>> held;
   std::optional<error> read_error, write_error, abandoned;
   std::optional<std::chrono::milliseconds> alarm;
+  const insula::clock* counts_by = nullptr; ///< Null: the alarm does not come nearer.
+  std::chrono::steady_clock::time_point set_at{};
 };
 
 /// An answer that a part owes to the test.
@@ -248,7 +258,9 @@ struct fake_world {
 class fake_core : public fake_world, public core {
 public:
   fake_core()
-      : core("abc", fake_world::options) {}
+      : core("abc", fake_world::options) {
+    clock.counts_by = &time;
+  }
   /// What a child has to answer may hold the child itself.
   ~fake_core() override {
     for (const auto& each : sessions)

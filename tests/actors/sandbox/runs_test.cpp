@@ -189,12 +189,13 @@ TEST_CASE("a run ends at its deadline, which can be put off", "[parts][runs]") {
   CHECK(extend(60'000, 119'999).code() == errc::invalid_request);
   CHECK(extend(60'000, 120'000).got().run.timeout_ms == 120'000);
   CHECK(box.clock.alarm == 90s);
-  INFO("an alarm of the earlier deadline does nothing");
-  box.advance(31s);
+  INFO("an alarm that does not know of it is followed by another one");
+  box.clock.set_alarm(30s, {{"time_ms", "60000"}});
+  box.advance(30s);
   it.attend();
   CHECK(box.now() == phase::running);
-  CHECK(box.clock.alarm == 59s);
-  box.advance(59s);
+  CHECK(box.clock.alarm_left() == 1min);
+  box.advance(60s);
   it.attend();
   CHECK(box.now() == phase::asleep);
   CHECK_FALSE(box.clock.alarm);
@@ -202,6 +203,69 @@ TEST_CASE("a run ends at its deadline, which can be put off", "[parts][runs]") {
   CHECK(run.state == run_state::stopped);
   CHECK(run.ended_ms - run.started_ms == 120'000);
   CHECK(extend(1, 1'000'000).code() == errc::run_over);
+}
+
+TEST_CASE("the alarm of an earlier run ends no later one", "[parts][runs]") {
+  box_with_runs it;
+  auto& box = it.box;
+  const auto first = it.begin(1min).got().run.number;
+  it.stop(first).got();
+  const auto second = it.begin(5min).got().run.number;
+  box.clock.set_alarm(30s, {{"run", std::to_string(first)}, {"time_ms", "60000"}});
+  box.advance(30s);
+  it.attend();
+  CHECK(box.now() == phase::running);
+  CHECK(box.clock.alarm_left() == 4min + 30s);
+  CHECK(box.clock.value("run") == std::to_string(second));
+}
+
+TEST_CASE("a deadline that was not written is written later", "[parts][runs]") {
+  box_with_runs it;
+  auto& box = it.box;
+  box.clock.write_error = error{errc::disk_full, "no room"};
+  const auto number = it.begin(5min).got().run.number;
+  box.clock.write_error.reset();
+  box.clock.kept.clear(); // The store has taken it back.
+  box.clock.alarm.reset();
+  box.advance(5s);
+  box.run();
+  CHECK(box.clock.alarm_left() == 4min + 55s);
+  CHECK(box.clock.value("run") == std::to_string(number));
+}
+
+TEST_CASE("more time for a run whose alarm an earlier version has set", "[parts][runs]") {
+  box_with_runs it;
+  auto& box = it.box;
+  const auto number = it.begin(1min).got().run.number;
+  box.clock.kept.clear();
+  box.advance(30s);
+  owed<run_report> told;
+  box.parts.runs_.extend({number, 60'000, 600'000}, told);
+  box.run();
+  CHECK(told.got().run.timeout_ms == 120'000);
+  CHECK(box.clock.alarm_left() == 90s);
+}
+
+TEST_CASE("no jump of the wall clock moves the end of a run", "[parts][runs]") {
+  const auto jump = GENERATE(-24h, 24h);
+  box_with_runs it;
+  auto& box = it.box;
+  const auto number = it.begin(1min).got().run.number;
+  box.advance(30s);
+  box.time.jump(jump);
+  owed<run_report> told;
+  box.parts.runs_.extend({number, 60'000, 600'000}, told);
+  box.run();
+  CHECK(told.got().run.timeout_ms == 120'000);
+  CHECK(box.clock.alarm_left() == 90s);
+  box.time.jump(jump);
+  box.advance(90s);
+  it.attend();
+  CHECK(box.now() == phase::asleep);
+  const auto run = it.find().runs.front();
+  CHECK(run.state == run_state::stopped);
+  CHECK(run.stop_asked_ms >= run.started_ms);
+  CHECK(run.ended_ms >= run.stop_asked_ms);
 }
 
 TEST_CASE("a run whose sandbox ends by itself was aborted", "[parts][runs]") {
