@@ -527,6 +527,7 @@ struct sandbox_description {
   std::optional<sandbox_caption> caption = {}; ///< None: no API has one for it.
   std::string snapshot = {}; ///< That its next start begins with. Empty: with nothing.
   std::optional<drive_use> drive_user = {}; ///< Of a drive. None: no sandbox has it.
+  bool has_kept_disk = false; ///< Its next start begins with a disk, be it one that nobody sees.
 };
 
 /// Of a drive: it starts, and stays while it is in use.

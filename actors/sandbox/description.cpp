@@ -372,6 +372,8 @@ void description::copy(const copy_definition& wanted, const reply<define_sandbox
     is.memory_bytes =
       static_cast<std::uint64_t>(number_in(record().entries(), memory_key).value_or(0));
     is.cpu_percent = static_cast<std::uint32_t>(number_in(record().entries(), cpu_key).value_or(0));
+    is.disk_bytes =
+      static_cast<std::uint64_t>(number_in(record().entries(), disk_limit_key).value_or(0));
     auto profile = recorded_profile(core_);
     if (!profile)
       return mine.fail(profile.reason());

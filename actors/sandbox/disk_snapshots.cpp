@@ -105,6 +105,7 @@ snapshot_retention disk_snapshots::retention() const {
 void disk_snapshots::describe(sandbox_description& into) const {
   const auto next = record().value(disk_next_key);
   into.snapshot = next.empty() ? told_base() : next;
+  into.has_kept_disk = !next.empty() || !base().empty();
 }
 
 /// Nobody needs what is being kept of it.

@@ -106,6 +106,8 @@ private:
       is.network = with.network;
     if (with.memory_bytes > 0 || wanted_.own_limits)
       is.memory_bytes = with.memory_bytes;
+    if (with.disk_bytes > 0 || wanted_.own_limits)
+      is.disk_bytes = with.disk_bytes;
     if (with.cpu_percent > 0 || wanted_.own_limits)
       is.cpu_percent = with.cpu_percent;
     if (with.profile)

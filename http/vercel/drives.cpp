@@ -1,9 +1,11 @@
 #include "http/vercel/drives.hpp"
 
+#include "actors/protocol/errors.hpp"
 #include "base/clock.hpp"
 #include "base/limits.hpp"
 #include "http/json/writer.hpp"
 #include "http/sandboxes/ask_directory.hpp"
+#include "http/sandboxes/fork.hpp"
 #include "http/text/percent.hpp"
 #include "http/vercel/access.hpp"
 #include "http/vercel/api.hpp"
@@ -33,10 +35,27 @@ constexpr std::string_view group_prefix{"\0d", 2};
 constexpr std::size_t longest_project = 126;
 /// Nothing runs in it but what makes snapshots of it.
 constexpr std::uint64_t own_memory_bytes = 128ull << 20;
+/// Clients repeat a request that has had no header for 300 s.
+constexpr auto fork_patience = 280s;
 
 response unknown_drive(const std::string& name) {
   return failure(
     refusal{404, "not_found", "Drive '" + name.substr(0, 64) + "' not found for this project."});
+}
+
+/// That a drive does not run is nothing to its client: its server has ended, and the next one has
+/// the drive.
+response drive_failure(const std::string& name, const error& why) {
+  if (is_being_deleted(why) || why.code == errc::not_found)
+    return unknown_drive(name);
+  switch (why.code) {
+    case errc::sandbox_not_running:
+    case errc::session_ended:
+    case errc::snapshot_gone:
+      return failure(
+        refusal{503, "internal_server_error", "The drive is not ready now; ask again."});
+    default: return failure(why);
+  }
 }
 
 void write_drive(json::ascii_writer& out, const std::string& id, const drive_settings& is,
@@ -44,6 +63,8 @@ void write_drive(json::ascii_writer& out, const std::string& id, const drive_set
   out.begin_object();
   out.member("id", id_of_drive(id)).member("name", is.name).member("projectId", is.project);
   out.member("region", is.region).member("maxSizeBytes", is.max_bytes);
+  if (!is.parent.empty())
+    out.member("parentDriveId", is.parent).member("rootDriveId", is.root);
   if (const auto& by = of.drive_user) {
     if (by->run != 0)
       out.member("currentSessionId", session_id{by->sandbox, by->run}.text());
@@ -56,12 +77,12 @@ void write_drive(json::ascii_writer& out, const std::string& id, const drive_set
 }
 
 response drive_answer(const std::string& id, const drive_settings& is,
-                      const sandbox_description& of) {
+                      const sandbox_description& of, int status = 200) {
   json::ascii_writer out;
   out.begin_object().key("drive");
   write_drive(out, id, is, of);
   out.end_object();
-  return {200, out.str()};
+  return {status, out.str()};
 }
 
 // ---- One, by its name
@@ -71,8 +92,12 @@ struct drive_call {
   shared_services with;
   access::reach reach;
   std::string project, name; ///< Of a POST the body has the project.
+  bool may_be_id = false;    ///< In place of the name.
 
-  std::string id() const { return drive_of(with->secret, project, name); }
+  std::string id() const {
+    const auto given = may_be_id ? drive_of_id(name) : std::string{};
+    return given.empty() ? drive_of(with->secret, project, name) : given;
+  }
 };
 
 using found_function = std::function<void(const drive_settings& is, const sandbox_description& of)>;
@@ -86,11 +111,11 @@ void find(const drive_call& call, const reply& to, found_function found) {
     call.with->directory, call.id(), std::move(look),
     [=](const sandbox_description& of) {
       const auto is = drive_settings_of(of.metadata);
-      of.exists&& is ? found(*is, of) : to->respond(unknown_drive(call.name));
+      // An id may be that of another project's.
+      const bool is_there = of.exists && is && is->project == call.project;
+      is_there ? found(*is, of) : to->respond(unknown_drive(call.name));
     },
-    [=](question_stage, const error& why) {
-      to->respond(why.code == errc::not_found ? unknown_drive(call.name) : failure(why));
-    }};
+    [=](question_stage, const error& why) { to->respond(drive_failure(call.name, why)); }};
   asked.starts_it = false;
   ask_sandbox(*call.with, std::move(asked));
 }
@@ -119,9 +144,10 @@ void get_or_make(drive_call call, const std::string& body, const reply& to) {
   to->answer_within(look_patience, late_answer());
   sandbox_question<define_sandbox, sandbox_description> asked{
     call.with->directory, call.id(), std::move(message),
-    [=](const sandbox_description& of) { to->respond(drive_answer(call.id(), wanted, of)); },
+    [=](const sandbox_description& of) { to->respond(drive_answer(call.id(), wanted, of, 201)); },
     [=](question_stage, const error& why) {
-      why.code == errc::already_exists ? get(call, {}, to) : to->respond(failure(why));
+      why.code == errc::already_exists ? get(call, {}, to)
+                                       : to->respond(drive_failure(call.name, why));
     }};
   asked.starts_it = false;
   ask_sandbox(*call.with, std::move(asked));
@@ -141,30 +167,81 @@ void remove(const drive_call& call, const std::string&, const reply& to) {
           .then([=](caf::ok_atom) { to->respond(response{told}); },
                 [=](const caf::error& why_not) {
                   const auto why = from_caf(why_not);
-                  to->respond(why.code == errc::sandbox_not_running ? response{told}
-                                                                    : failure(why));
+                  to->respond(is_being_deleted(why) ? response{told}
+                                                    : drive_failure(call.name, why));
                 });
       },
       call.with->directory);
   });
 }
 
+/// The new one begins with what is on the source at that moment.
+void fork(const drive_call& call, const std::string& body, const reply& to) {
+  std::string name;
+  if (const auto wrong = read_drive_fork(body, name))
+    return to->respond(failure(*wrong));
+  find(call, to, [=](const drive_settings& source, const sandbox_description& of) {
+    if (!of.has_kept_disk)
+      return to->respond(
+        failure(refusal{409, "drive_not_initialized",
+                        "Drive '" + call.name +
+                          "' has no data yet: mount it read-write and stop that session first."}));
+    auto made = call;
+    made.name = name;
+    auto wanted = source;
+    wanted.name = name;
+    wanted.updated_ms = system_clock{}.unix_ms();
+    wanted.parent = id_of_drive(call.id());
+    if (wanted.root.empty())
+      wanted.root = wanted.parent;
+    fork_request asked;
+    asked.source = call.id();
+    asked.ids = {made.id()};
+    asked.with.metadata[drive_metadata_api] = text_of(wanted);
+    asked.context = to->context();
+    asked.context.image.clear();
+    asked.context.gains.reset();
+    asked.context.persistent = true;
+    asked.until = std::chrono::steady_clock::now() + fork_patience;
+    to->answer_within(fork_patience, late_answer());
+    fork_sandbox(*call.with, std::move(asked), [=](const result<void>& outcome) {
+      if (!outcome && outcome.reason().code == errc::already_exists)
+        return to->respond(failure(refusal{
+          409, "conflict", "A drive with the name '" + name + "' exists in this project."}));
+      outcome ? find(made, to,
+                     [=](const drive_settings& is, const sandbox_description& now) {
+                       to->respond(drive_answer(made.id(), is, now, 201));
+                     })
+              : to->respond(drive_failure(call.name, outcome.reason()));
+    });
+  });
+}
+
 using drive_handler = void (*)(const drive_call&, const std::string& body, const reply&);
 
+/// `rest` of the path, "" for the drive itself.
 route drive_route(const shared_services& with, const std::string& prefix, verb method,
-                  drive_handler handle, operation document) {
-  const bool makes = method == verb::post;
-  route made{
-    method,
-    prefix + "/v2/sandboxes/drives/:drive",
-    access::bearer,
-    makes ? body_use::buffered : body_use::ignored,
-    makes ? limits::routed_body_bytes : 0,
-    [with, handle, makes](const matched_request& what) -> admission {
-      drive_call call{with,
+                  const std::string& rest, drive_handler handle, operation document) {
+  const bool has_body = method == verb::post;
+  const bool makes = has_body && rest.empty();
+  const bool may_be_id = method == verb::get;
+  const auto drive_in = [with, may_be_id](const matched_request& what) {
+    return drive_call{with,
                       {*with, what},
                       form_value(what.head().query, "projectId"),
-                      percent_decode(what["drive"])};
+                      percent_decode(what["drive"]),
+                      may_be_id};
+  };
+  route made{
+    method,
+    prefix + "/v2/sandboxes/drives/:drive" + rest,
+    access::bearer,
+    has_body ? body_use::buffered : body_use::ignored,
+    has_body ? limits::routed_body_bytes : 0,
+    [drive_in, handle, makes](const matched_request& what) -> admission {
+      auto call = drive_in(what);
+      if (makes && !drive_of_id(call.name).empty())
+        return refused(failure(bad_request("the name has the form of a drive's id")));
       if (!is_drive_name(call.name))
         return makes ? refused(failure(bad_request(
                          "the name must have 1 to 64 characters of a-z, A-Z, 0-9, _ and -")))
@@ -178,10 +255,8 @@ route drive_route(const shared_services& with, const std::string& prefix, verb m
                            const std::string& body, const reply& to) { handle(call, body, to); });
     },
     std::move(document)};
-  made.about = [with, makes](const matched_request& what) {
-    return makes ? std::string{}
-                 : drive_of(with->secret, form_value(what.head().query, "projectId"),
-                            percent_decode(what["drive"]));
+  made.about = [drive_in, makes](const matched_request& what) {
+    return makes ? std::string{} : drive_in(what).id();
   };
   if (makes) {
     made.in_body = [with](std::string_view body, const request_path& path) {
@@ -192,8 +267,9 @@ route drive_route(const shared_services& with, const std::string& prefix, verb m
                               {}};
     };
     made.id_in_body = true;
-    made.no_length = &no_length;
   }
+  if (has_body)
+    made.no_length = &no_length;
   if (!makes)
     made.unknown = [](const request_path& path) {
       return unknown_drive(percent_decode(path["drive"]));
@@ -280,11 +356,26 @@ std::optional<refusal> read_drive_request(std::string_view body, drive_settings&
   return std::nullopt;
 }
 
+std::optional<refusal> read_drive_fork(std::string_view body, std::string& name) {
+  json::document document;
+  if (auto wrong = read_object(body, document))
+    return wrong;
+  if (auto wrong = read_text(document, "name", name))
+    return wrong;
+  if (!is_drive_name(name) || !drive_of_id(name).empty())
+    return bad_request("name must have 1 to 64 characters of a-z, A-Z, 0-9, _ and -, and not the "
+                       "form of a drive's id");
+  return std::nullopt;
+}
+
 std::string text_of(const drive_settings& of) {
   json::ascii_writer out;
   out.begin_object().member("project", of.project).member("name", of.name);
   out.member("region", of.region).member("maxSizeBytes", of.max_bytes);
-  out.member("updated", of.updated_ms).end_object();
+  out.member("updated", of.updated_ms);
+  if (!of.parent.empty())
+    out.member("parent", of.parent).member("root", of.root);
+  out.end_object();
   return out.str();
 }
 
@@ -294,7 +385,8 @@ std::optional<drive_settings> drive_settings_of(const api_metadata& all) {
   drive_settings is;
   if (at == all.end() || !json::parse(at->second, document) || !document.IsObject() ||
       read_text(document, "project", is.project) || read_text(document, "name", is.name) ||
-      read_text(document, "region", is.region))
+      read_text(document, "region", is.region) || read_text(document, "parent", is.parent) ||
+      read_text(document, "root", is.root))
     return std::nullopt;
   const auto number = [&](const char* name) {
     const auto* value = json::find(document, name);
@@ -352,21 +444,30 @@ void add_drive_routes(std::vector<route>& table, const shared_services& with,
              {"sortBy", "query", "createdAt or name."},
              {"sortOrder", "query", "asc or desc."},
              {"namePrefix", "query", "With sortBy=name: what the names begin with."}})});
-  table.push_back(drive_route(
-    with, prefix, verb::get, &get,
-    listed("getVercelDrive", "A drive.", "VercelDriveAnswer", {}, {project_parameter})));
+  table.push_back(drive_route(with, prefix, verb::get, "", &get,
+                              listed("getVercelDrive", "A drive, by its name or its id.",
+                                     "VercelDriveAnswer", {}, {project_parameter})));
   const auto make = [](const drive_call& call, const std::string& body, const reply& to) {
     get_or_make(call, body, to);
   };
-  table.push_back(drive_route(with, prefix, verb::post, make,
-                              listed("getOrCreateVercelDrive",
-                                     "The drive of that name, which is made if there is none.",
-                                     "VercelDriveAnswer", "VercelDriveRequest")));
+  auto got =
+    listed("getOrCreateVercelDrive", "The drive of that name, which is made if there is none.",
+           "VercelDriveAnswer", "VercelDriveRequest");
+  got.answers.push_back({"201", "It was made.", "application/json", "VercelDriveAnswer"});
+  table.push_back(drive_route(with, prefix, verb::post, "", make, std::move(got)));
+  auto forked = listed("forkVercelDrive",
+                       "A new drive of the project, which begins with what is on this one, and has "
+                       "its region and its size.",
+                       "VercelDriveAnswer", "VercelDriveForkRequest", {project_parameter});
+  forked.answers.front().status = "201";
+  forked.answers.push_back({"409", "There is a drive of that name, or this one has no data yet.",
+                            "application/json", "VercelError"});
+  table.push_back(drive_route(with, prefix, verb::post, "/fork", &fork, std::move(forked)));
   auto removed = listed("deleteVercelDrive", "Deletes it, with all that is on it.",
                         "VercelDriveAnswer", {}, {project_parameter});
   removed.answers.push_back(
     {"409", "A sandbox has it attached.", "application/json", "VercelError"});
-  table.push_back(drive_route(with, prefix, verb::del, &remove, std::move(removed)));
+  table.push_back(drive_route(with, prefix, verb::del, "", &remove, std::move(removed)));
 }
 
 } // namespace insula::http::vercel

@@ -19,12 +19,16 @@ struct drive_settings {
   std::string project, name, region;
   std::uint64_t max_bytes = 0;
   std::int64_t updated_ms = 0;
+  std::string parent = {}, root = {}; ///< Ids of the drives it was forked from. Empty: it was not.
 };
 
 /// Of a request to get or make one. None: it is well formed. `most`: the usual size, and the
 /// largest.
 std::optional<refusal> read_drive_request(std::string_view body, drive_settings& into,
                                           std::uint64_t most);
+
+/// Of a request to fork one: the name of the new one.
+std::optional<refusal> read_drive_fork(std::string_view body, std::string& name);
 
 /// As metadata, and back. None: it is no drive.
 std::string text_of(const drive_settings& of);

@@ -35,6 +35,15 @@ std::string id_in(std::string_view secret, std::string_view kind, std::string_vi
   return keyed_id(secret, key);
 }
 
+/// "" if it has not that form.
+std::string id_after(std::string_view prefix, std::string_view text) {
+  if (!text.starts_with(prefix))
+    return {};
+  text.remove_prefix(prefix.size());
+  return sandbox_id::parse(text) && text.size() == sandbox_digits ? std::string{text}
+                                                                  : std::string{};
+}
+
 bool is_name(std::string_view text, std::size_t longest) {
   const auto fits = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
@@ -55,6 +64,10 @@ std::string drive_of(std::string_view secret, std::string_view project, std::str
 
 std::string id_of_drive(std::string_view sandbox) {
   return std::string{drive_prefix}.append(sandbox);
+}
+
+std::string drive_of_id(std::string_view id) {
+  return id_after(drive_prefix, id);
 }
 
 std::string session_id::text() const {
@@ -83,10 +96,7 @@ std::string id_of_snapshot(std::string_view snapshot) {
 }
 
 std::string snapshot_of(std::string_view id) {
-  if (!id.starts_with(snapshot_prefix))
-    return {};
-  id.remove_prefix(snapshot_prefix.size());
-  return sandbox_id::parse(id) && id.size() == sandbox_digits ? std::string{id} : std::string{};
+  return id_after(snapshot_prefix, id);
 }
 
 std::string new_command_id() {

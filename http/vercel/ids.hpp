@@ -20,6 +20,8 @@ std::string sandbox_of(std::string_view secret, std::string_view project, std::s
 std::string drive_of(std::string_view secret, std::string_view project, std::string_view name);
 /// `drv_` and the id of that sandbox.
 std::string id_of_drive(std::string_view sandbox);
+/// "" if it is the id of no drive.
+std::string drive_of_id(std::string_view id);
 
 /// `sbx_<sandbox><run>`.
 struct session_id {

@@ -425,7 +425,7 @@ void remove(const named_call& call, const std::string&, const reply& to) {
     // What is told is how it stands when nothing of it runs.
     if (is_alive(view.run.state)) {
       view.run.state = run_state::stopped;
-      view.run.ended_ms = system_clock{}.unix_ms();
+      view.run.ended_ms = std::max(system_clock{}.unix_ms(), begin_of(view.run));
     }
     json::ascii_writer out;
     out.begin_object().key("sandbox");
@@ -441,8 +441,13 @@ void remove(const named_call& call, const std::string&, const reply& to) {
             },
             [=](const caf::error& why_not) {
               const auto why = from_caf(why_not);
-              why.code == errc::sandbox_not_running ? remove_snapshots(call, told, {200, text})
-                                                    : told->respond(failure(why));
+              if (is_being_deleted(why))
+                return remove_snapshots(call, told, {200, text});
+              // The next server has it.
+              told->respond(
+                why.code == errc::sandbox_not_running
+                  ? failure(refusal{503, "internal_server_error", "The server ends; ask again."})
+                  : failure(why));
             });
       },
       call.with->directory, to, out.str());

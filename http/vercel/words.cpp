@@ -43,7 +43,7 @@ public:
     if (how.lost)
       return append_error_line(to, {errc::sandbox_not_running, "the sandbox has stopped"});
     is_.exit_code = exit_code_of(how);
-    is_.duration_ms = system_clock{}.unix_ms() - is_.started_ms;
+    is_.duration_ms = std::max<std::int64_t>(system_clock{}.unix_ms() - is_.started_ms, 0);
     append_command(to);
   }
   void failed(std::string& to, const error& why) override {

@@ -51,6 +51,9 @@ describe('drives', () => {
     assert.equal(again.driveId, first.driveId);
     assert.equal(again.maxSize, 64 << 20);
     assert.equal((await drive('usual')).maxSize, 10 * 1024 ** 3);
+    const calls = [];
+    for (let i = 0; i < 2; ++i) calls.push((await request('POST', '/drives/twice', { projectId: scope.projectId })).status);
+    assert.deepEqual(calls, [201, 200]);
     const got = await request('GET', `/drives/once?projectId=${scope.projectId}`);
     assert.equal(got.body.drive.id, first.driveId);
     assert.equal((await request('GET', `/drives/none?projectId=${scope.projectId}`)).status, 404);
@@ -129,6 +132,47 @@ describe('drives', () => {
     const twin = await Sandbox.fork({ ...scope, sourceSandbox: 'patched', name: 'twin' });
     made.push(twin);
     assert.equal(await run(twin, 'cat /two/file'), '2\n');
+  });
+
+  test('a fork has what its source had, and then its own', limit, async () => {
+    const fork = (of, name, project = scope.projectId) => request('POST', `/drives/${of}/fork?projectId=${project}`, { name });
+    const source = await drive('source', { maxSize: 32 << 20, region: 'sfo1' });
+    const early = await fork('source', 'early');
+    assert.deepEqual([early.status, early.body.error?.code], [409, 'drive_not_initialized']);
+    const writer = await kept('fork-writer', { '/data': source });
+    await run(writer, 'echo first > /data/file; mkdir -m 700 /data/own');
+    await writer.stop();
+
+    const made = await fork('source', 'branch');
+    assert.equal(made.status, 201, JSON.stringify(made.body));
+    const branch = made.body.drive;
+    assert.match(branch.id, /^drv_/);
+    assert.notEqual(branch.id, source.driveId);
+    assert.deepEqual([branch.name, branch.region, branch.maxSizeBytes, branch.parentDriveId, branch.rootDriveId], ['branch', 'sfo1', 32 << 20, source.driveId, source.driveId]);
+    const second = (await fork('branch', 'branch-of-branch')).body.drive;
+    assert.deepEqual([second.parentDriveId, second.rootDriveId], [branch.id, source.driveId]);
+    const byId = await request('GET', `/drives/${second.id}?projectId=${scope.projectId}`);
+    assert.deepEqual(byId.body.drive, second);
+    assert.equal((await request('GET', `/drives/${second.id}?projectId=prj_other`)).status, 404);
+
+    const box = await kept('forks', { '/source': source, '/branch': await drive('branch'), '/second': await drive('branch-of-branch') });
+    assert.equal(await run(box, 'cat /source/file /branch/file /second/file; stat -c %a:%U /second/own'), 'first\nfirst\nfirst\n700:vercel-sandbox\n');
+    await run(box, 'echo other > /branch/file; rm /second/file');
+    assert.equal(await run(box, 'cat /source/file; ls /second'), 'first\nown\n');
+    // Its size is its own ceiling.
+    assert.notEqual((await box.runCommand('sh', ['-c', 'head -c 64M /dev/urandom > /branch/large'])).exitCode, 0);
+    // One that a session writes to is forked as it is at that moment.
+    const live = await fork('branch', 'live-fork');
+    assert.equal(live.status, 201, JSON.stringify(live.body));
+    await box.stop();
+    await source.delete();
+    const later = await kept('fork-reader', { '/live': await drive('live-fork') });
+    assert.equal(await run(later, 'cat /live/file'), 'other\n');
+
+    assert.deepEqual([(await fork('branch', 'live-fork')).body.error.code, (await fork('source', 'x')).status, (await fork('branch', 'x', 'prj_other')).status], ['conflict', 404, 404]);
+    for (const name of ['a b', '', 5, second.id]) assert.equal((await fork('branch', name)).status, 400, JSON.stringify(name));
+    assert.equal((await request('POST', '/drives/branch/fork', { name: 'x' })).status, 400);
+    assert.equal((await request('POST', `/drives/${second.id}`, { projectId: scope.projectId })).status, 400);
   });
 
   test('bad mounts are refused before anything is made', limit, async () => {

@@ -81,6 +81,11 @@ void check_create(std::string_view text) {
 }
 
 void check_drive(std::string_view text) {
+  std::string name;
+  if (const auto wrong = read_drive_fork(text, name))
+    check_refusal(*wrong);
+  else
+    must(is_drive_name(name) && drive_of_id(name).empty(), "a fork has the name of a drive");
   drive_settings is;
   if (const auto wrong = read_drive_request(text, is, 10ull << 30))
     return check_refusal(*wrong);
