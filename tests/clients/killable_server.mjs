@@ -20,9 +20,13 @@ export class KillableServer {
     this.#env = { ...process.env, SANDBOX_API_KEY: key };
   }
 
-  /** It kills itself at the step, if one is given. Resolves when it is ready. */
-  start(step = '') {
-    const made = spawn('setpriv', this.#words, { env: { ...this.#env, INSULA_FAILPOINT: step }, stdio: ['ignore', 'pipe', 'pipe'] });
+  /**
+   * It kills itself at the step, if one is given. `dies`: all that it has started dies with it ('all'), or its spawner alone does
+   * ('spawner'), without which it ends. Resolves when it is ready.
+   */
+  start(step = '', dies = 'server') {
+    const stops = step && dies !== 'server';
+    const made = spawn('setpriv', this.#words, { env: { ...this.#env, INSULA_FAILPOINT: stops ? `stop:${step}` : step }, stdio: ['ignore', 'pipe', 'pipe'] });
     const mine = { process: made, ended: once(made, 'exit'), said: '' };
     made.stderr.on('data', (some) => { mine.said = (mine.said + some).slice(-20_000); });
     mine.ready = new Promise((resume, fail) => {
@@ -31,12 +35,39 @@ export class KillableServer {
     });
     mine.ready.catch(() => {});
     made.on('exit', (_, signal) => {
-      if (signal !== 'SIGKILL' || mine.stopping) return;
+      if (mine.stopping || (signal !== 'SIGKILL' && !mine.has_no_spawner)) return;
       ++this.kills;
       this.start();
     });
+    if (stops) this.#wait_for_step(mine, dies);
     this.#now = mine;
     return mine.ready;
+  }
+
+  /** At the step it stands still. */
+  async #wait_for_step(mine, dies) {
+    const { pid } = mine.process;
+    for (;; await delay(10)) {
+      const is = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => '');
+      if (!is) return;
+      if (/\) T /.test(is)) break;
+    }
+    if (mine.stopping) return void mine.process.kill('SIGCONT'); // It came to the step as it ended.
+    const started = [...await this.#processes()].filter(([each]) => each !== pid);
+    mine.has_no_spawner = true;
+    for (const [each, words] of started)
+      if (dies === 'all' || words.startsWith('insula-spawner')) try { process.kill(each, 'SIGKILL'); } catch {}
+    mine.process.kill(dies === 'all' ? 'SIGKILL' : 'SIGCONT');
+  }
+
+  /** Of its state directory: by their pids, what they were started with. */
+  async #processes() {
+    const all = new Map();
+    for (const each of (await readdir('/proc')).filter((name) => /^\d+$/.test(name))) {
+      const words = await readFile(`/proc/${each}/cmdline`, 'utf8').catch(() => '');
+      if (words.includes(this.state)) all.set(Number(each), words);
+    }
+    return all;
   }
 
   /** Of the one that is there now. */
@@ -51,9 +82,7 @@ export class KillableServer {
     mine.process.kill(signal);
     assert.deepEqual(await mine.ended, [0, null], mine.said);
     for (let attempt = 0; signal === 'SIGINT' && attempt < 300; ++attempt) {
-      const all = await Promise.all((await readdir('/proc')).filter((each) => /^\d+$/.test(each))
-        .map((each) => readFile(`/proc/${each}/cmdline`, 'utf8').catch(() => '')));
-      if (!all.some((each) => each.includes(this.state))) return;
+      if ((await this.#processes()).size === 0) return;
       await delay(100);
     }
     if (signal === 'SIGINT') assert.fail('a process of the server is left');

@@ -49,7 +49,14 @@ async function isWhole(box, projectId) {
   const { snapshots } = await Snapshot.list({ ...scope, projectId });
   for (const { id, status } of snapshots) {
     assert.equal(status, 'created');
-    const from = await Sandbox.create({ ...scope, projectId, timeout: 60_000, persistent: false, source: { type: 'snapshot', snapshotId: id } });
+    let from;
+    try {
+      from = await Sandbox.create({ ...scope, projectId, timeout: 60_000, persistent: false, source: { type: 'snapshot', snapshotId: id } });
+    } catch (why) { // It has made room meanwhile, and is in no list then.
+      assert.equal(why.response?.status, 410, why.message);
+      assert.ok(!(await Snapshot.list({ ...scope, projectId })).snapshots.some((each) => each.id === id));
+      continue;
+    }
     assert.match(await run(from, 'cat file'), /^\d\n$/);
     await from.delete();
   }
@@ -57,7 +64,7 @@ async function isWhole(box, projectId) {
 }
 
 /** A sandbox whose server ends itself at the step while `work` is under way. `prepare` comes before. */
-async function killed(t, { what, step, prepare = async () => {} }, work) {
+async function killed(t, { what, step, prepare = async () => {}, dies }, work) {
   await server.start();
   const projectId = `prj_${what}_${step.replace(/\W/g, '_')}`;
   const mine = { ...scope, projectId };
@@ -66,7 +73,7 @@ async function killed(t, { what, step, prepare = async () => {} }, work) {
   await prepare(box, mine);
   await server.end('SIGTERM'); // A sandbox that runs is the next server's.
   const kills = server.kills;
-  await server.start(step);
+  await server.start(step, dies).catch(() => server.ready); // The step may be one of its own beginning.
   await work(box, mine);
   await eventually(() => server.kills > kills); // It may end behind its answer.
   await server.ready;
@@ -159,4 +166,44 @@ describe('sandboxes that persist whose server is killed', () => {
       assert.deepEqual(await left(), [snapshotId]);
     });
   }
+
+  // Of everything that runs nothing is left: what was acknowledged is there, and what was not may be.
+  const afterTwo = async (box) => { await box.stop(); await run(box, 'echo 2 > file'); };
+  const lost = {
+    stop: {
+      steps: ['object.write#1', 'run.logs_kept', 'snapshot.taken', 'snapshot.defined', 'run.disk_defined', 'run.disk_kept', 'sandbox.gone', 'run.over'],
+      prepare: afterTwo,
+      work: async (box) => (await box.stop()).snapshot !== undefined,
+    },
+    // After the loss the SDK begins a session for it.
+    snapshot: { steps: ['snapshot.taken', 'snapshot.defined', 'run.disk_kept', 'run.over'], prepare: afterTwo, work: (box) => box.snapshot().then(() => false) },
+    resume: { steps: ['object.write#1', 'run.begins', 'sandbox.made', 'object.durable#4'], prepare: (box) => box.stop(), work: (box) => run(box, 'echo 2 > file').then(() => false) },
+    fork: {
+      steps: ['object.write#1', 'sandbox.made', 'object.durable#4'],
+      prepare: (box) => box.stop(),
+      work: async (box, mine) => {
+        const fork = await made(() => Sandbox.fork({ ...mine, sourceSandbox: 'wanted', name: 'forked' }), mine, 'forked');
+        assert.equal(await run(fork, 'cat file'), '1\n');
+        await fork.stop();
+        return false;
+      },
+    },
+    room: {
+      steps: ['snapshot.defined', 'snapshot.marked_deleted', 'snapshot.dropped'],
+      prepare: async (box) => { await box.update({ keepLastSnapshots: { count: 1 } }); await afterTwo(box); },
+      work: async (box) => (await box.stop()).snapshot !== undefined,
+    },
+  };
+  for (const dies of ['spawner', 'all'])
+    for (const [what, { steps, prepare, work }] of Object.entries(lost))
+      for (const step of steps.filter((_, at) => dies === 'all' || at % 2 === 0))
+        test(`${dies === 'all' ? 'all of the node' : 'the spawner'} is lost in the midst of a ${what}, at ${step}`, limit, async (t) => {
+          let isKept = false;
+          const { box } = await killed(t, { what: `${dies}_${what}`, step, prepare, dies }, async (...words) => {
+            isKept = await server.persistently(() => work(...words)).catch((why) => { assert.ok(why.response, why.message); return false; });
+          });
+          assert.match(await run(box, 'cat file'), isKept ? /^2\n$/ : /^[12]\n$/);
+          assert.equal((await box.stop()).status, 'stopped');
+          assert.match(await run(box, 'cat file'), isKept ? /^2\n$/ : /^[12]\n$/);
+        });
 });

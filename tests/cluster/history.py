@@ -160,3 +160,32 @@ class History:
             return
         self.fail(("register", value, self.register),
                   f"the policy was {self.register}, as acknowledged or read, and {value} is read")
+
+
+class SessionHistory(History):
+    """Of a sandbox whose sessions end and begin: each is an incarnation. What a session had when its end was acknowledged stays."""
+
+    def __init__(self, label, verdict, cause_of_loss):
+        super().__init__(label, True, verdict, cause_of_loss)
+        self.label, self.session = label, None  # It has its name, which is the sandbox's id, once it is made.
+        self.may_have_ended = False  # Its end was asked for.
+        self.kept, self.ends = set(), 0
+
+    def observe(self, incarnation):
+        if self.may_have_ended and incarnation not in (self.incarnation, *self.ended):
+            if self.incarnation is not None:
+                self.ended[self.incarnation] = self.seen
+            self.incarnation = incarnation
+            self.may_have_ended = False
+        super().observe(incarnation)
+
+    def check(self, incarnation, lines):
+        super().check(incarnation, lines)
+        for line in sorted(self.kept - set(lines)):
+            self.fail(("kept", line), f"append {line[0]} of incarnation {line[1]} is not there, and the end of a session that had it "
+                      "was acknowledged")
+
+    def ended_with(self, lines):
+        """The end of its session was acknowledged, and these lines were read in that session."""
+        self.ends += 1
+        self.kept |= set(lines)

@@ -6,7 +6,7 @@ import io
 import types
 import unittest
 
-from history import History, Verdict
+from history import History, SessionHistory, Verdict
 from nemesis import Directory
 
 
@@ -53,6 +53,36 @@ class Rules(unittest.TestCase):
         history.took_snapshot("t", history.before_snapshot())
         history.check_snapshot("t", [(1, "a"), (3, "a")])
         self.bad("lacks [(2, 'a')]")
+
+    def in_sessions(self):
+        return SessionHistory("box", self.verdict, lambda *_: self.why_not)
+
+    def test_a_session_whose_end_was_asked_for_may_end(self):
+        self.why_not = "no faults"
+        history = self.in_sessions()
+        self.appended(history, 1)
+        history.may_have_ended = True
+        self.appended(history, 2, incarnation="b")
+        self.good()
+        self.appended(history, 3, incarnation="a")
+        self.bad("answers, after")
+
+    def test_a_session_that_ends_by_itself_is_lost(self):
+        self.why_not = "no faults"
+        history = self.in_sessions()
+        self.appended(history, 1)
+        self.appended(history, 2, incarnation="b")
+        self.bad("was lost between")
+
+    def test_what_a_session_had_at_its_acknowledged_end_stays(self):
+        history = self.in_sessions()
+        self.appended(history, 1, 2)
+        history.may_have_ended = True
+        history.ended_with([(1, "a"), (2, "a")])
+        history.check("b", [(1, "a"), (2, "a")])
+        self.good()
+        history.check("b", [(1, "a")])
+        self.bad("was acknowledged")
 
     def test_a_snapshot_reads_the_same_each_time(self):
         history = self.history()

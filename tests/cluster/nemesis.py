@@ -18,7 +18,7 @@ import threading
 import time
 
 from faults import Faults
-from history import History, Verdict
+from history import History, SessionHistory, Verdict
 from machines import Failed, Machines, content_of, ends_on_signals, start_of
 
 ATTEMPT_SECONDS = 3  # After which a client tries another node.
@@ -40,6 +40,7 @@ read -r i < /dev/shm/incarnation
 """
 APPEND = BEGIN + 'echo "$1 $i" >> log\necho "$i"\n'
 SHOW = "cat log 2>/dev/null || true\n"  # In a sandbox that begins with a snapshot.
+PROJECT = "nemesis"  # Of the sandboxes with sessions, which are those of the Vercel Sandbox service's API.
 KEPT_SNAPSHOTS = 2  # Of each sandbox; older ones are deleted.
 READ = BEGIN + 'echo "$i"\ncat log 2>/dev/null || true\n'
 
@@ -107,6 +108,8 @@ class Client(threading.Thread):
         self.random = random.Random(f"{run.seed}/client/{number}")
         self.run_, self.machines, self.figures = run, run.machines, run.figures
         self.histories = [self.make_history(number, each) for each in range(count)]
+        if run.clustered:
+            self.histories.append(SessionHistory(f"client-{number}", run.verdict, run.cause_of_loss))
 
     def make_history(self, number, each):
         name = base64.b32encode(self.random.randbytes(16)).decode().lower().rstrip("=")
@@ -117,8 +120,11 @@ class Client(threading.Thread):
     def run(self):
         while not self.run_.ending.is_set():
             history = self.random.choice(self.histories)
-            operation = self.random.choices((self.append, self.check, self.write, self.read, self.snapshot, self.begin),
-                                            (12, 4, 2, 2, *((1, 1) if self.run_.clustered else (0, 0))))[0]
+            if isinstance(history, SessionHistory):
+                operation = self.random.choices((self.append_in_session, self.check_in_session, self.end_session, self.begin), (12, 4, 3, 1))[0]
+            else:
+                operation = self.random.choices((self.append, self.check, self.write, self.read, self.snapshot, self.begin),
+                                                (12, 4, 2, 2, *((1, 1) if self.run_.clustered else (0, 0))))[0]
             try:
                 operation(history)
             except Exception as why:  # Else the thread ends, and nobody looks any more.
@@ -126,7 +132,7 @@ class Client(threading.Thread):
             self.run_.ending.wait(self.random.uniform(0.01, 0.15))
 
     def headers(self, history, key=None):
-        headers = {"Insula-Persistent": "true"} if history.persistent else {}
+        headers = {"Insula-Persistent": "true"} if history.persistent and not isinstance(history, SessionHistory) else {}
         if key is not None:
             headers["Idempotency-Key"] = key
         return headers
@@ -180,8 +186,9 @@ class Client(threading.Thread):
         if out is None:
             return False
         incarnation, *lines = out.splitlines()
-        history.check(incarnation, [(int(number), where) for number, _, where in (line.partition(" ") for line in lines)])
-        return True
+        lines = [(int(number), where) for number, _, where in (line.partition(" ") for line in lines)]
+        history.check(incarnation, lines)
+        return lines or True
 
     def ask(self, history, operation, method, path, headers, good=200):
         """The JSON of an answer that is as it should be, or None. What makes something has a key, and is asked for again."""
@@ -193,6 +200,64 @@ class Client(threading.Thread):
 
         return self.carry(history, operation, True, attempt)
 
+    # ---- Sandboxes with sessions
+
+    def begin_session(self, history):
+        """Has a session, which it had or has begun; the sandbox is made first if it is not there. False: nobody knows."""
+        if history.session is None and self.carry(history, "make", True, lambda machine: self.made(history, machine)) is None:
+            return False
+        answer = self.ask(history, "resume", "GET", f"/v2/sandboxes/{history.label}?resume=true&projectId={PROJECT}", {})
+        if answer is None:
+            return False
+        history.session = answer["sandbox"]["currentSessionId"]
+        history.name = history.session[4:30]
+        return True
+
+    def made(self, history, machine):
+        wanted = {"projectId": PROJECT, "name": history.label, "timeout": 3_600_000, "ports": []}
+        answer = machine.request("POST", "/v3/sandboxes", json.dumps(wanted), {}, timeout=4 * ATTEMPT_SECONDS)
+        text = answer.body.decode(errors="replace")
+        if answer.status != 200 and not (answer.status == 400 and "already exists" in text):
+            raise Refused(f"{answer.status} {text[:200]}")
+        return True
+
+    def append_in_session(self, history):
+        if self.begin_session(history):
+            self.append(history)
+
+    def check_in_session(self, history):
+        return self.begin_session(history) and self.check(history)
+
+    def end_session(self, history):
+        lines = self.check_in_session(history)
+        if not lines:
+            return
+        history.may_have_ended = True
+        answer = self.ask(history, "stop", "POST", f"/v2/sandboxes/sessions/{history.session}/stop", {})
+        if answer is None:
+            return
+        if answer["session"]["status"] != "stopped":
+            return  # Its disk was not kept: what it has lost is not what was promised.
+        lines = [] if lines is True else lines
+        history.ended_with(lines)
+        snapshot = answer["snapshot"]["id"].removeprefix("snap_")
+        history.snapshots[snapshot] = {"least": set(lines), "lines": None}
+        self.delete_older(history)
+
+    def look_at_sessions(self, history):
+        """In the end: no two are alive, and no id is that of two."""
+        answer = self.ask(history, "sessions", "GET", f"/v2/sandboxes/sessions?project={PROJECT}&name={history.label}&limit=50", {})
+        if answer is None:
+            return False
+        alive = [each["id"] for each in answer["sessions"] if each["status"] in ("pending", "running", "stopping", "snapshotting")]
+        if len(alive) > 1:
+            history.fail("sessions", f"sessions {alive} are alive at once")
+        if len({each["id"] for each in answer["sessions"]}) < len(answer["sessions"]):
+            history.fail("session ids", "two sessions have one id")
+        return True
+
+    # ---- Snapshots
+
     def snapshot(self, history):
         before = history.before_snapshot()
         key = {"Idempotency-Key": f"snapshot-{self.random.randbytes(8).hex()}"}
@@ -200,6 +265,9 @@ class Client(threading.Thread):
         if taken is None or not self.check(history):
             return
         history.took_snapshot(taken["id"], before)
+        self.delete_older(history)
+
+    def delete_older(self, history):
         for old in list(history.snapshots)[:-KEPT_SNAPSHOTS]:
             del history.snapshots[old]
             self.ask(history, "delete", "DELETE", f"/v1/snapshot/{old}", {}, good=204)
@@ -467,9 +535,13 @@ class Run:
                 for snapshot in list(history.snapshots):
                     if not each.look_into(history, snapshot):
                         self.verdict.violation(f"nothing begins with snapshot {snapshot} of {history.name} in the end")
-                if not each.check(history):
+                in_sessions = isinstance(history, SessionHistory)
+                if not (each.check_in_session(history) if in_sessions else each.check(history)):
                     self.verdict.violation(f"{history.name} cannot be read in the end")
-                if not each.read(history):
+                if in_sessions:
+                    if not each.look_at_sessions(history):
+                        self.verdict.violation(f"the sessions of {history.name} cannot be listed in the end")
+                elif not each.read(history):
                     self.verdict.violation(f"the policy of {history.name} cannot be read in the end")
         for each in (self.sampler, self.directory):
             if each.ident is not None:
@@ -478,7 +550,7 @@ class Run:
             self.verdict.violation("no process of a sandbox was ever seen: the sampler is blind")
         if self.clustered and self.directory.answers == 0:
             self.verdict.violation("no node ever answered GET /v1/cluster")
-        for operation in ("append", "check", "write", "read", *(("snapshot", "begin", "look") if self.clustered else ())):
+        for operation in ("append", "check", "write", "read", *(("snapshot", "begin", "look", "resume", "stop") if self.clustered else ())):
             if self.figures.counts[operation, "acknowledged"] == 0:
                 self.verdict.violation(f"no {operation} was ever acknowledged")
 
@@ -509,12 +581,15 @@ class Run:
                                 ("read", "reads of the register"),
                                 ("snapshot", "snapshots of the whole disk, with idempotency keys"),
                                 ("begin", "sandboxes that begin with one, with idempotency keys"),
-                                ("look", "reads of the file in these"), ("delete", "deletions of snapshots and of these")):
+                                ("look", "reads of the file in these"),
+                                ("resume", "sessions of the Vercel Sandbox service, which are found or begun"),
+                                ("stop", "ends of these, with a snapshot"), ("delete", "deletions of snapshots and of these")):
             lines.append(f"| {text} | " + " | ".join(
                 str(counts[operation, each]) for each in ("acknowledged", "refused", "unknown")) + " |")
         lines += ["", f"- Incarnations lost with their nodes: {sum(each.losses for each in histories)}. Appends that persistent "
                   f"sandboxes had acknowledged and then lacked: {sum(each.rolled_back for each in histories)}; done again after "
                   f"such a loss: {sum(each.repeated for each in histories)}.",
+                  f"- Sessions whose end was acknowledged: {sum(each.ends for each in histories if isinstance(each, SessionHistory))}.",
                   f"- Longest wait for an answer while no fault was on: {counts['longest wait without a fault', 'ms'] / 1000:.1f} s.",
                   f"- Looks at all processes of the machine: {self.sampler.samples}, with up to {self.sampler.seen} sandboxes "
                   "at once in sight.",
@@ -541,6 +616,8 @@ class Run:
                   "whatever becomes of the nodes.",
                   "- An incarnation ends only where a fault may have cost its owner the lease, or where the owner is another "
                   "than before; and once another one has answered, it never answers again.",
+                  "- What a session had when its end was acknowledged, every later session of its sandbox has. Of the sessions of a "
+                  "sandbox one is alive at a time, and each has an id of its own.",
                   "- The register, which is the sandbox's network policy, reads as it was last acknowledged, whatever became of "
                   "the node; a write without an answer comes to hold once or never.",
                   "- No two nodes have processes of the same sandbox that are neither frozen, stopped nor killed, seen three times in turn.",

@@ -1,6 +1,6 @@
 // Runs that leave their disks, in a cluster: a stopped sandbox is no node's, and one whose node is
 // lost goes on as of its last snapshot.
-#include "tests/e2e/disk_requests.hpp"
+#include "tests/e2e/box_of_project.hpp"
 #include "tests/e2e/small_cluster.hpp"
 #include "tests/support/metrics_text.hpp"
 #include "tests/support/temp_dir.hpp"
@@ -9,71 +9,6 @@
 #include <string>
 
 using namespace insula::test;
-
-namespace {
-
-constexpr auto sandbox_digits = 26;
-
-/// A sandbox of the Vercel Sandbox service's API, in one project.
-class box_of_project {
-public:
-  explicit box_of_project(std::string name)
-      : name_(std::move(name)) {}
-
-  void make(const node& at) {
-    take(at.ask("POST", "/v3/sandboxes",
-                R"({"projectId":"p","timeout":600000,"ports":[],"name":")" + name_ + "\"}"));
-  }
-  http_answer resume(const node& at) { return at.ask("GET", path("resume=true&")); }
-  /// Until it can be: what its clients are told meanwhile is to come again.
-  http_answer resume_patiently(const node& at) {
-    http_answer got;
-    CHECK(eventually([&] {
-      try {
-        got = resume(at);
-        return got.status == 200;
-      } catch (const std::exception&) {
-        return false;
-      }
-    }));
-    take(got);
-    return got;
-  }
-  /// The snapshot that the session leaves.
-  std::string stop(const node& at) const {
-    const auto stopped = at.ask("POST", "/v2/sandboxes/sessions/" + session_ + "/stop");
-    INFO(stopped.body);
-    REQUIRE(stopped.status == 200);
-    return snapshot_in(stopped.body, "\"snapshot\":{\"id\":\"snap_");
-  }
-  std::string sessions(const node& at) const {
-    return at.ask("GET", "/v2/sandboxes/sessions?project=p&name=" + name_).body;
-  }
-  /// As the node calls it.
-  std::string id() const { return session_.substr(4, sandbox_digits); }
-  const std::string& session() const { return session_; }
-
-private:
-  std::string path(const std::string& query) const {
-    return "/v2/sandboxes/" + name_ + "?" + query + "projectId=p";
-  }
-  static std::string snapshot_in(const std::string& body, const std::string& before) {
-    const auto at = body.find(before);
-    return at == std::string::npos ? std::string{}
-                                   : body.substr(at + before.size(), sandbox_digits);
-  }
-  void take(const http_answer& answer) {
-    INFO(answer.body);
-    REQUIRE(answer.status == 200);
-    session_ = member(answer.body, "currentSessionId");
-    REQUIRE(session_.starts_with("sbx_"));
-  }
-
-  const std::string name_;
-  std::string session_;
-};
-
-} // namespace
 
 TEST_CASE("a sandbox that was stopped at one node goes on at any other", "[cluster]") {
   const temp_dir place;

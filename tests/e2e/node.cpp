@@ -162,9 +162,11 @@ node::node(const std::string& yaml, const std::function<void(const std::string&)
 }
 
 void node::configure(const std::string& yaml) {
-  std::ofstream{where_ / "cluster.yaml"} << "runtime: {first_slot: " << first_slot_
-                                         << ", slots: " << slots << "}\n"
-                                         << yaml << '\n'
+  constexpr std::string_view head = "runtime: {"; // More of that section.
+  const bool has_more = yaml.starts_with(head);
+  std::ofstream{where_ / "cluster.yaml"} << head << "first_slot: " << first_slot_
+                                         << ", slots: " << slots << (has_more ? ", " : "}\n")
+                                         << yaml.substr(has_more ? head.size() : 0) << '\n'
                                          << (around_ ? around_->section(name_) : "");
 }
 
