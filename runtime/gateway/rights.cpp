@@ -1,5 +1,7 @@
 #include "runtime/gateway/rights.hpp"
 
+#include "runtime/call_filter.hpp"
+
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -37,53 +39,10 @@ constexpr const char* allowed[] = {
 
 constexpr std::uint64_t socket_kind = 0xf; ///< Without SOCK_CLOEXEC and SOCK_NONBLOCK.
 
-class allow_list {
-public:
-  allow_list()
-      : filter_(::seccomp_init(SCMP_ACT_ERRNO(EPERM))) {
-    if (filter_ == nullptr) {
-      good_ = false;
-      return;
-    }
-    ::seccomp_attr_set(filter_, SCMP_FLTATR_ACT_BADARCH, SCMP_ACT_KILL_PROCESS);
-    ::seccomp_attr_set(filter_, SCMP_FLTATR_CTL_OPTIMIZE, 2); // A binary tree.
-    // The kernel's log names what was refused, where there is one.
-    ::seccomp_attr_set(filter_, SCMP_FLTATR_CTL_LOG, 1);
-  }
-  ~allow_list() {
-    if (filter_ != nullptr)
-      ::seccomp_release(filter_);
-  }
-  allow_list(const allow_list&) = delete;
-  allow_list& operator=(const allow_list&) = delete;
-
-  template <class... Comparisons>
-  void add(const char* name, Comparisons... comparisons) {
-    const int number = ::seccomp_syscall_resolve_name(name);
-    if (!good_ || number == __NR_SCMP_ERROR)
-      return;
-    const int failed =
-      ::seccomp_rule_add(filter_, SCMP_ACT_ALLOW, number, sizeof...(comparisons), comparisons...);
-    good_ = failed == 0 || failed == -EDOM; // It is of another architecture.
-  }
-
-  void add_options(const char* call, int level, std::initializer_list<int> names) {
-    for (const int each : names)
-      add(call, SCMP_A1(SCMP_CMP_EQ, static_cast<scmp_datum_t>(level)),
-          SCMP_A2(SCMP_CMP_EQ, static_cast<scmp_datum_t>(each)));
-  }
-
-  bool load() { return good_ && ::seccomp_load(filter_) == 0; }
-
-private:
-  scmp_filter_ctx filter_;
-  bool good_ = true;
-};
-
 /// Everything else fails with EPERM: one that is killed would cut all sandboxes' connections, and
 /// what the list has forgotten is a call whose failure the gateway handles.
 bool restrict_calls() {
-  allow_list list;
+  call_filter list;
   for (const char* name : allowed)
     list.add(name);
   for (const scmp_datum_t family : {AF_INET, AF_INET6})
@@ -113,21 +72,7 @@ bool restrict_calls() {
 } // namespace
 
 bool give_up_rights(uid_t user) {
-  rlimit files{};
-  ::getrlimit(RLIMIT_NOFILE, &files);
-  files.rlim_cur = files.rlim_max;
-  ::setrlimit(RLIMIT_NOFILE, &files);
-  // Its own open files, as long as it lives, and nothing else.
-  if (::chroot("/proc/self/fdinfo") != 0 || ::chdir("/") != 0)
-    return false;
-  if (::setgroups(0, nullptr) != 0 || ::setresgid(user, user, user) != 0 ||
-      ::setresuid(user, user, user) != 0)
-    return false;
-  // After the change of user, which would clear it.
-  if (::prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) != 0 ||
-      ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0)
-    return false;
-  return restrict_calls();
+  return become_nobody(user) && restrict_calls();
 }
 
 } // namespace insula::runtime::gateway

@@ -1,0 +1,386 @@
+#include "runtime/broker/program.hpp"
+
+#include "base/packed_text.hpp"
+#include "runtime/broker/event.hpp"
+#include "runtime/descriptors.hpp"
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/read.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <fcntl.h>
+#include <utility>
+
+namespace insula::runtime::broker {
+
+namespace {
+
+using namespace std::chrono_literals;
+using boost::system::error_code;
+namespace asio = boost::asio;
+
+constexpr auto dial_patience = 30s, token_patience = 10s;
+constexpr std::int64_t token_kept_s = 60;
+constexpr std::size_t most_tokens_kept = 256;
+
+const error no_gateway{errc::node_unreachable, "there is no way out now"};
+const error too_many{errc::limit_reached, "too many connections are under way at once"};
+const error no_server{errc::node_unreachable, "the server is away"};
+const error too_late{errc::deadline_exceeded, "there was no answer in time"};
+
+std::int64_t unix_s() {
+  return std::chrono::duration_cast<std::chrono::seconds>(
+           std::chrono::system_clock::now().time_since_epoch())
+    .count();
+}
+
+} // namespace
+
+/// An answer that a task waits for.
+struct program::answer_place {
+  explicit answer_place(asio::io_context& io)
+      : timer(io) {}
+
+  asio::steady_timer timer;
+  std::optional<error> failed;
+  unique_fd socket;
+  std::string text;
+  bool is_there = false;
+
+  task<void> wait(std::chrono::seconds longest) {
+    timer.expires_after(longest);
+    error_code ignored;
+    if (!is_there)
+      co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+  }
+  void give(std::optional<error> why = {}) {
+    failed = std::move(why);
+    is_there = true;
+    timer.cancel();
+  }
+};
+
+struct program::server_way {
+  server_way(asio::io_context& io, unique_fd socket)
+      : stream(io, socket.release())
+      , news(io.get_executor()) {}
+
+  program::socket stream;
+  std::deque<std::string> waiting;
+  event news;
+  bool over = false;
+};
+
+program::program(asio::io_context& io, unique_fd spawner)
+    : io_(io)
+    , spawner_(io, spawner.release()) {}
+
+program::~program() = default;
+
+void program::begin() {
+  hear_spawner();
+}
+
+void program::hear_spawner() {
+  spawner_.async_wait(socket::wait_read, [this](const error_code& failed) {
+    if (failed)
+      return io_.stop();
+    for (;;) {
+      spawner_packet said{};
+      int fds[1], count = 0;
+      const auto n =
+        receive_packet(spawner_.native_handle(), {&said, sizeof said}, fds, count, MSG_DONTWAIT);
+      if (n < 0 && errno == EAGAIN)
+        return hear_spawner();
+      unique_fd way{count > 0 ? fds[0] : -1};
+      if (n != sizeof said || !way)
+        return io_.stop(); // It has gone, or is none of ours.
+      ::fcntl(way.get(), F_SETFL, O_NONBLOCK);
+      if (said.what == order::gateway) {
+        gateway_ = std::make_shared<socket>(io_, way.release());
+        for (auto& [id, each] : std::exchange(dials_, {}))
+          each->give(no_gateway);
+        hear_gateway(gateway_);
+      } else {
+        if (server_) {
+          server_->over = true;
+          error_code ignored;
+          server_->stream.close(ignored);
+          server_->news.tell();
+        }
+        server_ = std::make_shared<server_way>(io_, std::move(way));
+        asio::co_spawn(io_, hear_server(server_), asio::detached);
+        asio::co_spawn(io_, write_server(server_), asio::detached);
+      }
+    }
+  });
+}
+
+// ---- The gateway
+
+void program::hear_gateway(const std::shared_ptr<socket>& way) {
+  way->async_wait(socket::wait_read, [this, way](const error_code& failed) {
+    if (failed || way != gateway_)
+      return;
+    for (;;) {
+      struct {
+        gateway_packet said;
+        char text[max_text];
+      } packet;
+      int fds[1], count = 0;
+      const auto n =
+        receive_packet(way->native_handle(), {&packet, sizeof packet}, fds, count, MSG_DONTWAIT);
+      if (n < 0 && errno == EAGAIN)
+        return hear_gateway(way);
+      unique_fd fd{count > 0 ? fds[0] : -1};
+      const bool is_whole = n >= static_cast<ssize_t>(sizeof packet.said);
+      if (!is_whole ||
+          !take_packet(packet.said, {packet.text, static_cast<std::size_t>(n) - sizeof packet.said},
+                       std::move(fd))) {
+        gateway_ = nullptr; // It has gone; the spawner gives another way.
+        for (auto& [id, each] : std::exchange(dials_, {}))
+          each->give(no_gateway);
+        return;
+      }
+    }
+  });
+}
+
+bool program::take_packet(const gateway_packet& said, std::string text, unique_fd fd) {
+  if (said.what == word::dialled) {
+    const auto at = dials_.find(said.id);
+    if (at == dials_.end())
+      return true; // Nobody waits any more: it is closed.
+    const auto place = at->second;
+    dials_.erase(at);
+    if (fd) {
+      ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+      place->socket = std::move(fd);
+      place->give();
+    } else {
+      place->give(error{errc::io_failed, text.empty() ? "it cannot be reached" : std::move(text)});
+    }
+    return true;
+  }
+  if (said.what == word::cut) {
+    if (const auto at = cuts_.find(said.id); at != cuts_.end())
+      at->second();
+    return true;
+  }
+  if (said.what != word::client || !fd)
+    return false;
+  ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+  asio::co_spawn(
+    io_,
+    [this, id = said.id, port = static_cast<std::uint16_t>(said.port), name = std::move(text),
+     client = std::move(fd), with = broker_]() mutable -> task<void> {
+      gateway_packet end{word::over};
+      end.id = id;
+      served told;
+      cuts_[id] = [&told] {
+        if (told.cut)
+          told.cut();
+      };
+      if (with)
+        co_await with->serve(std::move(client), std::move(name), port, told);
+      cuts_.erase(id);
+      client.reset();
+      end.from_client = told.from_client;
+      end.to_client = told.to_client;
+      tell_gateway(end, {});
+    },
+    asio::detached);
+  return true;
+}
+
+bool program::tell_gateway(const gateway_packet& said, const std::string& text) {
+  if (!gateway_)
+    return false;
+  gateway_packet head = said;
+  iovec parts[2] = {{&head, sizeof head},
+                    {const_cast<char*>(text.data()), std::min(text.size(), max_text)}};
+  // A gateway that does not read has hung; what it does not hear it finds with its end.
+  return send_packet<1>(gateway_->native_handle(), parts, 2, nullptr, 0) >= 0;
+}
+
+task<result<unique_fd>> program::dial(const std::string& host, std::uint16_t port) {
+  if (dials_.size() >= most_open)
+    co_return too_many;
+  const auto id = ++last_;
+  const auto place = std::make_shared<answer_place>(io_);
+  dials_[id] = place;
+  gateway_packet wanted{word::dial};
+  wanted.id = id;
+  wanted.port = port;
+  if (!tell_gateway(wanted, host)) {
+    dials_.erase(id);
+    co_return no_gateway;
+  }
+  co_await place->wait(dial_patience);
+  dials_.erase(id);
+  if (place->failed)
+    co_return *place->failed;
+  if (!place->socket)
+    co_return too_late;
+  co_return std::move(place->socket);
+}
+
+void program::refused(const std::string& name, std::uint16_t port, const std::string&) {
+  gateway_packet said{word::refused};
+  said.port = port;
+  tell_gateway(said, name);
+}
+
+// ---- A server
+
+task<void> program::hear_server(std::shared_ptr<server_way> way) {
+  for (;;) {
+    frame head{};
+    error_code failed;
+    co_await asio::async_read(way->stream, asio::buffer(&head, sizeof head),
+                              asio::redirect_error(asio::use_awaitable, failed));
+    if (failed || head.bytes > max_frame)
+      break;
+    std::string text(head.bytes, '\0');
+    co_await asio::async_read(way->stream, asio::buffer(text),
+                              asio::redirect_error(asio::use_awaitable, failed));
+    if (failed)
+      break;
+    handle(way, head, std::move(text));
+  }
+  way->over = true;
+  way->news.tell();
+  if (way != server_)
+    co_return;
+  server_ = nullptr;
+  for (auto& [id, each] : std::exchange(tokens_, {}))
+    each->give(no_server);
+}
+
+task<void> program::write_server(std::shared_ptr<server_way> way) {
+  while (!way->over) {
+    if (way->waiting.empty()) {
+      co_await way->news.wait();
+      continue;
+    }
+    error_code failed;
+    co_await asio::async_write(way->stream, asio::buffer(way->waiting.front()),
+                               asio::redirect_error(asio::use_awaitable, failed));
+    if (failed)
+      break;
+    way->waiting.pop_front();
+  }
+}
+
+void program::say(const std::shared_ptr<server_way>& way, frame head, const std::string& text) {
+  if (way->waiting.size() >= most_open)
+    return; // It does not read.
+  head.bytes = static_cast<std::uint32_t>(text.size());
+  std::string bytes(sizeof head, '\0');
+  std::memcpy(bytes.data(), &head, sizeof head);
+  way->waiting.push_back(bytes + text);
+  way->news.tell();
+}
+
+void program::handle(const std::shared_ptr<server_way>& way, const frame& head, std::string text) {
+  if (head.is_answer != 0) {
+    const auto at = tokens_.find(head.id);
+    if (at == tokens_.end())
+      return;
+    const auto place = at->second;
+    tokens_.erase(at);
+    const bool good = head.error == 0;
+    if (good)
+      place->text = std::move(text);
+    place->give(good ? std::nullopt
+                     : std::optional{error{static_cast<errc>(head.error), std::move(text)}});
+    return;
+  }
+  auto answer = head;
+  answer.is_answer = 1;
+  answer.error = 0;
+  std::string told;
+  if (head.what == question::use) {
+    if (const auto done = use(text); !done) {
+      answer.error = static_cast<std::int32_t>(done.reason().code);
+      told = done.reason().message;
+    }
+  } else if (head.what == question::figures) {
+    told = figures();
+  } else {
+    answer.error = static_cast<std::int32_t>(errc::invalid_request);
+  }
+  say(way, answer, told);
+}
+
+result<void> program::use(const std::string& text) {
+  packed_reader from{text};
+  authority_text own;
+  own.certificate = from.text();
+  own.key = from.text();
+  const auto trusted = from.text();
+  const auto rules = rules_from_text(from.text());
+  if (!from.is_over() || !rules)
+    return error{errc::invalid_request, "these are no rules for a broker"};
+  auto set = rule_set::make(*rules);
+  if (!set)
+    return set.reason();
+  auto of_sandbox = authority::make(own);
+  if (!of_sandbox)
+    return of_sandbox.reason();
+  if (!broker_ || trusted != trusted_) {
+    auto context = make_client_context(trusted);
+    if (!context)
+      return context.reason();
+    if (broker_)
+      broker_->use(nullptr, nullptr); // What is open ends within a second.
+    broker_ = std::make_shared<broker>(io_, *this, *context);
+    trusted_ = trusted;
+  }
+  known_tokens_.clear();
+  broker_->use(*set, std::shared_ptr<authority>{std::move(*of_sandbox)});
+  return {};
+}
+
+std::string program::figures() const {
+  packed_writer to;
+  const auto all = broker_ ? broker_->figures() : std::vector<rule_figures>{};
+  to.number(all.size());
+  for (const auto& each : all)
+    to.number(each.requests).number(each.bytes_in).number(each.bytes_out).number(each.last_status);
+  return to.take();
+}
+
+task<result<std::string>> program::token(const std::string& audience) {
+  if (const auto at = known_tokens_.find(audience);
+      at != known_tokens_.end() && at->second.until_s > unix_s())
+    co_return at->second.text;
+  if (!server_)
+    co_return no_server;
+  if (tokens_.size() >= most_open)
+    co_return too_many;
+  const auto id = ++last_;
+  const auto place = std::make_shared<answer_place>(io_);
+  tokens_[id] = place;
+  say(server_, {0, question::token, id, 0, 0}, audience);
+  co_await place->wait(token_patience);
+  tokens_.erase(id);
+  if (place->failed)
+    co_return *place->failed;
+  if (!place->is_there)
+    co_return too_late;
+  if (known_tokens_.size() >= most_tokens_kept)
+    known_tokens_.clear();
+  known_tokens_[audience] = {place->text, unix_s() + token_kept_s};
+  co_return place->text;
+}
+
+} // namespace insula::runtime::broker

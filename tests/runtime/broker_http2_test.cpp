@@ -1,0 +1,326 @@
+// Requests that pass the broker in HTTP/2, with either version on the other side. Client and server
+// are of the same code: what others speak is tested with their programs.
+#include "runtime/broker/event.hpp"
+#include "runtime/broker/http2.hpp"
+#include "tests/support/catch.hpp"
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+
+#include <array>
+#include <fcntl.h>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <sys/socket.h>
+#include <unistd.h>
+#include <vector>
+
+using namespace insula;
+using namespace insula::runtime::broker;
+using namespace std::chrono_literals;
+
+namespace {
+
+namespace asio = boost::asio;
+
+std::array<unique_fd, 2> pair_of_sockets() {
+  std::array<int, 2> both{};
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, both.data()) == 0);
+  return {unique_fd{both[0]}, unique_fd{both[1]}};
+}
+
+/// All that an answer has.
+struct told {
+  unsigned status = 0;
+  fields head, trailers;
+  std::string body;
+  std::string why; ///< Not empty: it has failed.
+};
+
+/// Asks, and hears all.
+task<told> ask(outgoing& to, request_head head, std::string_view body,
+               const fields& trailers = {}) {
+  told all;
+  const auto failed = [&](const error& why) {
+    all.why = why.message;
+    return all;
+  };
+  auto ok = co_await to.begin(head);
+  if (ok && !body.empty())
+    ok = co_await to.send(body);
+  if (ok)
+    ok = co_await to.end(trailers);
+  if (!ok)
+    co_return failed(ok.reason());
+  for (;;) {
+    auto said = co_await to.answer();
+    if (!said)
+      co_return failed(said.reason());
+    all.status = said->status;
+    all.head = std::move(said->rest);
+    if (all.status >= 200)
+      break;
+  }
+  for (;;) {
+    auto next = co_await to.body();
+    if (!next)
+      co_return failed(next.reason());
+    if (!*next)
+      break;
+    all.body += **next;
+  }
+  all.trailers = to.trailers();
+  co_return all;
+}
+
+/// A server that says what it has heard.
+task<exchanged> echo(incoming& in) {
+  std::string body;
+  for (;;) {
+    auto next = co_await in.body();
+    if (!next)
+      co_return exchanged{};
+    if (!*next)
+      break;
+    body += **next;
+  }
+  response_head said;
+  said.status = 200;
+  said.rest = {
+    {"x-method", in.head.method}, {"x-target", in.head.target}, {"x-authority", in.head.authority}};
+  if (const auto* cookie = find(in.head.rest, "cookie"))
+    said.rest.push_back({"x-cookie", *cookie});
+  said.body_bytes = std::nullopt;
+  const auto trailers = in.trailers();
+  auto ok = co_await in.answer(said);
+  if (ok && !body.empty())
+    ok = co_await in.send(body);
+  if (ok)
+    ok = co_await in.end(trailers);
+  co_return exchanged{200, static_cast<bool>(ok)};
+}
+
+/// A client, the broker and a server, each with the version that is said.
+class chain {
+public:
+  chain(bool client_speaks_2, bool server_speaks_2, request_handler origin = echo)
+      : origin_(std::move(origin)) {
+    auto near = pair_of_sockets(), far = pair_of_sockets();
+    client_.emplace(io, std::move(near[0]));
+    in_.emplace(io, std::move(near[1]));
+    out_.emplace(io, std::move(far[0]));
+    server_.emplace(io, std::move(far[1]));
+    if (server_speaks_2) {
+      upstream_ = std::make_unique<http2_connection>(*out_);
+      spawn(upstream_->run());
+      spawn(serve_http2(*server_, origin_, 5s));
+    } else {
+      single_ = make_http1_outgoing(*out_);
+      spawn(serve_http1(*server_, origin_, 5s));
+    }
+    if (client_speaks_2) {
+      requests = std::make_unique<http2_connection>(*client_);
+      spawn(requests->run());
+      spawn(serve_http2(*in_, pass_, 5s));
+    } else {
+      one = make_http1_outgoing(*client_);
+      spawn(serve_http1(*in_, pass_, 5s));
+    }
+  }
+  ~chain() {
+    for (auto* each : {&client_, &in_, &out_, &server_})
+      (*each)->cut();
+    io.restart();
+    io.run();
+  }
+
+  void spawn(task<void> what) { asio::co_spawn(io, std::move(what), asio::detached); }
+  /// Runs until the work is done.
+  void run(std::function<task<void>()> work) {
+    bool done = false;
+    asio::co_spawn(
+      io,
+      [&]() -> task<void> {
+        co_await work();
+        done = true;
+      },
+      asio::detached);
+    const auto until = std::chrono::steady_clock::now() + 20s;
+    while (!done && std::chrono::steady_clock::now() < until)
+      io.run_one_for(100ms);
+    REQUIRE(done);
+  }
+  std::unique_ptr<outgoing> request() { return requests->begin(); }
+
+  asio::io_context io{1};
+  std::unique_ptr<http2_connection> requests;
+  std::unique_ptr<outgoing> one;
+  std::vector<unsigned> passed;
+
+private:
+  request_handler origin_;
+  request_handler pass_ = [this](incoming& in) -> task<exchanged> {
+    std::unique_ptr<outgoing> made;
+    if (upstream_)
+      made = upstream_->begin();
+    outgoing* const to = upstream_ ? made.get() : single_.get();
+    if (to == nullptr)
+      co_return co_await refuse(in, 502, "there is no connection");
+    auto done = co_await exchange(in, in.head, *to);
+    if (!done)
+      co_return co_await refuse(in, 502, done.reason().message);
+    passed.push_back(done->status);
+    co_return *done;
+  };
+  std::optional<stream> client_, in_, out_, server_;
+  std::unique_ptr<http2_connection> upstream_;
+  std::unique_ptr<outgoing> single_;
+};
+
+request_head head_of(const std::string& method, const std::string& target,
+                     std::optional<std::uint64_t> bytes = 0) {
+  request_head head;
+  head.method = method;
+  head.target = target;
+  head.authority = "a.example";
+  head.body_bytes = bytes;
+  return head;
+}
+
+std::string value_of(const told& of, const std::string& name) {
+  const auto* value = find(of.head, name);
+  return value == nullptr ? "" : *value;
+}
+
+} // namespace
+
+TEST_CASE("a request and its answer pass between all versions", "[broker]") {
+  const bool client_2 = GENERATE(false, true), server_2 = GENERATE(false, true);
+  CAPTURE(client_2, server_2);
+  chain it{client_2, server_2};
+  it.run([&]() -> task<void> {
+    for (int i = 0; i < 3; ++i) {
+      std::unique_ptr<outgoing> made;
+      if (client_2)
+        made = it.request();
+      outgoing& to = client_2 ? *made : *it.one;
+      auto head = head_of("POST", "/p?q=" + std::to_string(i), std::nullopt);
+      head.takes_trailers = true;
+      head.rest = fields{{"cookie", "a=1"}, {"cookie", "b=2"}};
+      if (!client_2)
+        head.rest = fields{{"cookie", "a=1; b=2"}};
+      const fields trailers{{"x-sum", "5"}};
+      const auto said = co_await ask(to, head, "hello", trailers);
+      CHECK(said.why == "");
+      CHECK(said.status == 200);
+      CHECK(said.body == "hello");
+      CHECK(value_of(said, "x-method") == "POST");
+      CHECK(value_of(said, "x-target") == "/p?q=" + std::to_string(i));
+      CHECK(value_of(said, "x-authority") == "a.example");
+      CHECK(value_of(said, "x-cookie") == "a=1; b=2");
+      CHECK(said.trailers == trailers);
+    }
+  });
+  CHECK(it.passed == std::vector<unsigned>{200, 200, 200});
+}
+
+TEST_CASE("large bodies pass, and one that is not taken keeps no other waiting", "[broker]") {
+  const bool server_2 = GENERATE(false, true);
+  CAPTURE(server_2);
+  chain it{true, true};
+  const std::string large(8 << 20, 'x');
+  it.run([&]() -> task<void> {
+    // Its body is asked for by nobody.
+    const auto slow = it.request();
+    auto begun = co_await slow->begin(head_of("POST", "/slow", std::nullopt));
+    CHECK(begun);
+    const auto ok1 = co_await slow->send(std::string(400'000, 'y'));
+    CHECK(ok1);
+    const auto ok2 = co_await slow->end({});
+    CHECK(ok2);
+    for (int i = 0; i < 3; ++i) {
+      const auto to = it.request();
+      const auto said = co_await ask(*to, head_of("PUT", "/", large.size()), large);
+      CHECK(said.why == "");
+      CHECK(said.body.size() == large.size());
+    }
+    slow->cut();
+  });
+}
+
+TEST_CASE("many requests are under way at once", "[broker]") {
+  chain it{true, true};
+  it.run([&]() -> task<void> {
+    std::vector<std::unique_ptr<outgoing>> all;
+    for (int i = 0; i < 60; ++i) {
+      all.push_back(it.request());
+      REQUIRE(all.back());
+      const auto ok3 = co_await all.back()->begin(head_of("GET", "/" + std::to_string(i)));
+      CHECK(ok3);
+    }
+    for (auto at = all.rbegin(); at != all.rend(); ++at) {
+      const auto said = co_await (*at)->answer();
+      REQUIRE(said);
+      CHECK(said->status == 200);
+    }
+  });
+}
+
+TEST_CASE("a request that is given up is given up at the server", "[broker]") {
+  auto heard = std::make_shared<std::string>();
+  chain it{true, true, [heard](incoming& in) -> task<exchanged> {
+             *heard = "its head";
+             for (;;) {
+               auto next = co_await in.body();
+               if (!next) {
+                 *heard = next.reason().message;
+                 co_return exchanged{};
+               }
+               if (!*next)
+                 co_return exchanged{};
+             }
+           }};
+  it.run([&]() -> task<void> {
+    auto to = it.request();
+    const auto ok4 = co_await to->begin(head_of("POST", "/", std::nullopt));
+    CHECK(ok4);
+    const auto ok5 = co_await to->send("some");
+    CHECK(ok5);
+    asio::steady_timer timer{it.io};
+    const auto wait_for = [&](const std::string& what) -> task<void> {
+      while (*heard != what) {
+        timer.expires_after(5ms);
+        co_await timer.async_wait(asio::use_awaitable);
+      }
+    };
+    co_await wait_for("its head");
+    to.reset();
+    co_await wait_for("the request was reset");
+    const auto again = it.request(); // The connection is good.
+    REQUIRE(again);
+    const auto ok6 = co_await again->begin(head_of("POST", "/", std::nullopt));
+    CHECK(ok6);
+  });
+}
+
+TEST_CASE("an answer of the broker's own to HTTP/2 leaves the connection good", "[broker]") {
+  chain it{true, false, [](incoming& in) -> task<exchanged> {
+             response_head said;
+             said.status = 403;
+             co_return co_await answer(in, said, "not here");
+           }};
+  it.run([&]() -> task<void> {
+    for (int i = 0; i < 3; ++i) {
+      const auto to = it.request();
+      const auto said = co_await ask(*to, head_of("POST", "/", 5), "hello");
+      CHECK(said.status == 403);
+      CHECK(said.body == "not here");
+    }
+    const auto to = it.request();
+    const auto head = co_await ask(*to, head_of("HEAD", "/"), "");
+    CHECK(head.status == 403);
+    CHECK(head.body.empty());
+  });
+}
