@@ -1,6 +1,6 @@
 #include "runtime/broker/http2.hpp"
 
-#include "runtime/broker/event.hpp"
+#include "runtime/broker/condition.hpp"
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
@@ -57,7 +57,7 @@ struct h2_stream {
   bool out_ended = false, out_waits = false;
   // Both.
   bool closed = false, is_reset = false;
-  event news, room;
+  condition news, room;
   std::int32_t id = 0;
 };
 
@@ -419,7 +419,7 @@ private:
       else
         said.rest.push_back(std::move(each));
     said.body_bytes = std::nullopt;
-    if (const auto* length = broker::find(said.rest, "content-length"))
+    if (const auto* length = runtime::broker::find(said.rest, "content-length"))
       said.body_bytes = number(*length);
     if (ends && !said.body_bytes)
       said.body_bytes = 0;
@@ -460,7 +460,7 @@ private:
   const bool serves_;
   nghttp2_session* session_ = nullptr;
   std::map<std::int32_t, std::shared_ptr<h2_stream>> all_;
-  event work_, ended_;
+  condition work_, ended_;
   int tasks_ = 2; ///< One that reads, and one that writes.
   bool over_ = false, is_ending_ = false, is_going_ = false;
 };
@@ -622,7 +622,7 @@ struct open_requests {
   explicit open_requests(const boost::asio::any_io_executor& on)
       : changed(on) {}
   std::size_t count = 0;
-  event changed;
+  condition changed;
 };
 
 task<void> serve_one(std::shared_ptr<session> in, std::shared_ptr<h2_stream> of,

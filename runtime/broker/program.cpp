@@ -1,7 +1,7 @@
 #include "runtime/broker/program.hpp"
 
 #include "base/packed_text.hpp"
-#include "runtime/broker/event.hpp"
+#include "runtime/broker/condition.hpp"
 #include "runtime/descriptors.hpp"
 
 #include <boost/asio/buffer.hpp>
@@ -75,7 +75,7 @@ struct program::server_way {
 
   program::socket stream;
   std::deque<std::string> waiting;
-  event news;
+  condition news;
   bool over = false;
 };
 
@@ -208,7 +208,8 @@ bool program::tell_gateway(const gateway_packet& said, const std::string& text) 
   iovec parts[2] = {{&head, sizeof head},
                     {const_cast<char*>(text.data()), std::min(text.size(), max_text)}};
   // A gateway that does not read has hung; what it does not hear it finds with its end.
-  return send_packet<1>(gateway_->native_handle(), parts, 2, nullptr, 0) >= 0;
+  constexpr int none = -1;
+  return send_packet<1>(gateway_->native_handle(), parts, 2, &none, 0) >= 0;
 }
 
 task<result<unique_fd>> program::dial(const std::string& host, std::uint16_t port) {

@@ -2,6 +2,7 @@
 
 #include "base/limits.hpp"
 #include "runtime/egress/hello.hpp"
+#include "runtime/gateway/broker_link.hpp"
 #include "runtime/gateway/tenant.hpp"
 
 #include <algorithm>
@@ -42,6 +43,8 @@ constexpr std::uint16_t https_port = 443, http_port = 80;
 constexpr const char* too_many_questions = "too many questions to the DNS at once";
 constexpr const char* no_socket = "the gateway has no socket left";
 constexpr const char* too_many_dials = "too many connections at once that are not there yet";
+constexpr const char* no_broker = "nothing carries its requests now";
+constexpr const char* name_too_late = "it has said too late that it is for a name with rules";
 
 /// None: it is the gateway that has run short of something.
 std::optional<connection_failure> failure_of(int why) {
@@ -133,7 +136,15 @@ bool connection::is_looked_into() const {
 }
 
 bool connection::needs_name(const verdict& found) const {
-  return found.what == answer::need_name || (found.what != answer::refuse && is_looked_into());
+  const bool may_be_carried = port_ == https_port && !told_name_ && tenant_->has_domains();
+  return found.what == answer::need_name ||
+         (found.what != answer::refuse && (is_looked_into() || may_be_carried));
+}
+
+/// It has said a name whose requests are looked into one by one.
+bool connection::is_for_broker() const {
+  return port_ == https_port && told_name_ && !told_name_->empty() &&
+         tenant_->is_carried(*told_name_);
 }
 
 void connection::decide() {
@@ -193,7 +204,8 @@ void connection::arrived(unique_fd client) {
 // ---- Whom is it for?
 
 void connection::peek() {
-  const bool needs_none = judge_nameless(*tenant_->policy()).what != answer::refuse;
+  const bool needs_none = judge_nameless(*tenant_->policy()).what != answer::refuse &&
+                          (port_ != https_port || !tenant_->has_domains());
   wait_for_name(needs_none ? silence_patience : hello_patience);
   if (there_)
     listen_to_server();
@@ -302,6 +314,8 @@ void connection::named(std::string name) {
   const auto found = judge(*tenant_->policy());
   if (!std::exchange(quiet_, false))
     return act(found);
+  if (is_for_broker())
+    return refuse(name_too_late);
   if (may_pass(found)) { // It is where it goes already.
     const auto running = relay_;
     running->start_out();
@@ -329,11 +343,41 @@ bool connection::may_pass(const verdict& on) {
 void connection::act(const verdict& on) {
   if (!may_pass(on))
     return;
+  if (is_for_broker())
+    return hand_over();
   if (!address_ || on.what == answer::by_name)
     return dial_name();
   if (const auto* kind = tenant_->shared().reserved().kind_of(*address_))
     return refuse(kind);
   dial({*address_});
+}
+
+/// What was dialled for it is not needed: the broker asks for what it needs.
+void connection::hand_over() {
+  error_code ignored;
+  deadline_.cancel();
+  server_.close(ignored);
+  leave_dial();
+  ++attempt_;
+  there_ = false;
+  const auto to = tenant_->broker();
+  const unique_fd client{client_.release()};
+  tune(client.get());
+  number_ = to == nullptr
+              ? 0
+              : to->give(client, *told_name_, port_,
+                         [self = shared_from_this()](std::uint64_t from, std::uint64_t back) {
+                           self->tenant_->bytes_out() += from;
+                           self->tenant_->bytes_in() += back;
+                           self->number_ = 0;
+                           self->finish();
+                         });
+  if (number_ == 0) {
+    reset_on_close(client.get());
+    return refuse(no_broker);
+  }
+  broker_ = to;
+  tenant_->connected();
 }
 
 void connection::refuse(std::string rule) {
@@ -524,11 +568,21 @@ void connection::pass_on() {
 }
 
 void connection::judge_again() {
-  if (over_ || !dialled_)
-    return; // It has yet to be judged.
-  const auto& policy = *tenant_->policy();
-  if (policy.dry_run())
+  if (over_ || !tenant_->policy())
     return;
+  const auto& policy = *tenant_->policy();
+  if (broker_) {
+    auto found = judge(policy);
+    if (!is_for_broker())
+      cut(); // Without rules it goes there by itself, the next time.
+    else if (found.what == answer::refuse && !policy.dry_run())
+      refuse(std::move(found.rule));
+    return;
+  }
+  if (is_for_broker() && relay_)
+    return cut();
+  if (!dialled_ || policy.dry_run())
+    return; // It has yet to be judged.
   if (auto found = judge_open(policy); found.what == answer::refuse)
     refuse(std::move(found.rule));
 }
@@ -544,6 +598,8 @@ void connection::ended(int why) {
 void connection::cut() {
   if (over_)
     return;
+  if (number_ != 0)
+    broker_->cut(number_);
   if (relay_)
     relay_->cut();
   else if (waits_ && !let_in_)
@@ -562,6 +618,7 @@ void connection::finish() {
   client_.close(ignored);
   server_.close(ignored);
   relay_.reset();
+  broker_.reset();
   leave_dial();
   tenant_->over(shared_from_this());
 }

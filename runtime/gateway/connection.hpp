@@ -19,6 +19,7 @@
 
 namespace insula::runtime::gateway {
 
+class broker_link;
 class tenant;
 
 /// One connection that wants to leave a sandbox, from its opening: whom it is for is found out, the
@@ -63,6 +64,8 @@ private:
   verdict judge_open(const egress::policy& by) const;
   const std::string& asked_for() const;
   bool is_looked_into() const;
+  bool is_for_broker() const;
+  void hand_over();
   /// Does it depend on a name where the connection goes, or whether it may?
   bool needs_name(const verdict& found) const;
   void decide();
@@ -113,6 +116,8 @@ private:
   bool quiet_ = false; ///< It has passed without a name, and has yet to say something.
   std::size_t peeked_ = 0;
   std::shared_ptr<relay> relay_;
+  std::shared_ptr<broker_link> broker_; ///< That has the client.
+  std::uint64_t number_ = 0;            ///< By which it has it.
   bool over_ = false;
 };
 

@@ -117,6 +117,10 @@ void gateway::handle(const request& said, std::string_view text, std::vector<uni
       if (const auto at = tenants_.find(said.slot); at != tenants_.end())
         at->second->set_host_name(std::string{text});
       return;
+    case op::broker:
+      if (const auto at = tenants_.find(said.slot); at != tenants_.end())
+        at->second->set_broker(fds.empty() ? unique_fd{} : std::move(fds.front()));
+      return;
     case op::serve: {
       error_code ignored;
       if (server_)
@@ -172,6 +176,12 @@ void gateway::handle(const server_pointer& from) {
     if (!policy)
       head.error = EINVAL;
     else if (!at->second->set_policy(*policy, head.epoch))
+      head.error = ESTALE;
+  } else if (head.what == question::domains) {
+    std::vector<std::string> all;
+    for (std::string_view left = from->text; !left.empty();)
+      all.emplace_back(take_until(left, '\n'));
+    if (!at->second->set_domains(std::move(all), head.epoch))
       head.error = ESTALE;
   } else if (head.what == question::figures) {
     text = to_text(at->second->figures());

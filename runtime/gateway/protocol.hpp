@@ -37,8 +37,10 @@ enum class op : std::uint32_t {
            ///< own loopback addresses are the machine's.
   remove,  ///< Its connections are cut, and it is forgotten.
   serve,   ///< One descriptor: the way to a server, in place of the one before. Policies stay.
-  name,    ///< Of a sandbox: the text is its host name, in place of the one before. To the DNS
-           ///< inside, that name is the sandbox, under every policy.
+  broker, ///< One descriptor: the way to the broker of a sandbox (broker::gateway_packet), in place
+          ///< of the one before. None: it has none any more. What that had is over.
+  name,   ///< Of a sandbox: the text is its host name, in place of the one before. To the DNS
+          ///< inside, that name is the sandbox, under every policy.
 };
 
 inline constexpr std::uint32_t nobody = ~0u;
@@ -71,6 +73,9 @@ enum class question : std::uint32_t {
            ///< before it is answered. Not one with an older epoch than that of the last one.
   figures, ///< Of `slot`. The answer's text is as insula::to_text(network_figures) writes it.
   totals,  ///< The same of network_totals, of all slots.
+  domains, ///< Of `slot`: those whose requests its broker carries, a line for each. What goes to
+           ///< such a name otherwise, or to the broker without being such a name any more, is cut
+           ///< before it is answered. The same of the epoch.
 };
 
 /// Each is answered with its own id, in any order: `error` is 0; ESRCH, there is no such slot;

@@ -3,6 +3,7 @@
 #include "base/inner_network.hpp"
 #include "base/limits.hpp"
 #include "runtime/egress/dns.hpp"
+#include "runtime/gateway/broker_link.hpp"
 #include "runtime/gateway/connection.hpp"
 #include "runtime/gateway/dns_stream.hpp"
 #include "runtime/gateway/protocol.hpp"
@@ -93,6 +94,7 @@ void tenant::close() {
     for (auto& each : *all)
       each->close(ignored);
   pause_.cancel();
+  set_broker({});
   const auto all = connections_; // Each leaves it.
   for (const auto& each : all)
     each->cut();
@@ -121,6 +123,30 @@ bool tenant::set_policy(const egress_policy& policy, std::uint64_t epoch) {
   for (const auto& each : all)
     each->judge_again();
   return true;
+}
+
+bool tenant::set_domains(std::vector<std::string> domains, std::uint64_t epoch) {
+  if (only_port_ || !fence_.admits(epoch))
+    return false;
+  domains_ = std::move(domains);
+  const auto all = connections_;
+  for (const auto& each : all)
+    each->judge_again();
+  return true;
+}
+
+bool tenant::is_carried(std::string_view name) const {
+  return std::any_of(domains_.begin(), domains_.end(),
+                     [&](const auto& each) { return egress::matches(each, name); });
+}
+
+void tenant::set_broker(unique_fd way) {
+  if (const auto before = std::exchange(broker_, nullptr))
+    before->close();
+  if (!way || closed_)
+    return;
+  broker_ = std::make_shared<broker_link>(shared_from_this(), std::move(way));
+  broker_->listen();
 }
 
 void tenant::refused(const refused_thing& what, bool let_through) {

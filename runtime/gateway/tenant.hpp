@@ -23,6 +23,7 @@
 
 namespace insula::runtime::gateway {
 
+class broker_link;
 class connection;
 
 /// What is refused or fails, as far as it is known when that happens.
@@ -61,6 +62,15 @@ public:
   /// False: it is not changed, since the asker does not hold the sandbox any more, or the tenant is
   /// confined.
   bool set_policy(const egress_policy& policy, std::uint64_t epoch);
+  /// Connections for names of these domains, to the port of HTTPS, are the broker's. False: as
+  /// above.
+  bool set_domains(std::vector<std::string> domains, std::uint64_t epoch);
+  bool has_domains() const { return !domains_.empty(); }
+  bool is_carried(std::string_view name) const;
+  /// Null: there is none now.
+  const std::shared_ptr<broker_link>& broker() const { return broker_; }
+  void set_broker(unique_fd way);
+
   /// Null: nobody has said yet what it may reach.
   const std::shared_ptr<const egress::policy>& policy() const { return policy_; }
 
@@ -121,6 +131,8 @@ private:
   known_hosts hosts_;                      ///< The same.
   std::string host_name_;
   epoch_fence fence_;
+  std::vector<std::string> domains_;
+  std::shared_ptr<broker_link> broker_;
   boost::asio::steady_timer pause_;
   network_figures figures_;
   egress::name_table names_;

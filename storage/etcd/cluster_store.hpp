@@ -101,7 +101,8 @@ public:
   void find_owner(std::string id, std::function<void(result<found_owner>)> then);
   /// This node owns it, as far as it knows: with membership::good() that is certain.
   bool is_mine(std::string_view id) const;
-  /// When this node came to own it, as etcd counts, also while it is being given up; 0: it does not.
+  /// When this node came to own it, as etcd counts, also while it is being given up; 0: it does
+  /// not.
   revision tenure(std::string_view id) const;
   /// The same, or it is just being given up.
   bool knows(std::string_view id) const;

@@ -97,7 +97,9 @@ private:
       return ESRCH;
     if (head.what == gateway::question::figures)
       return 0;
-    if (head.what != gateway::question::policy || !policy_from_text(text))
+    const bool sets = head.what == gateway::question::domains ||
+                      (head.what == gateway::question::policy && policy_from_text(text));
+    if (!sets)
       return EINVAL;
     if (head.epoch < at->second)
       return ESTALE;

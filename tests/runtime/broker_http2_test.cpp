@@ -1,6 +1,6 @@
 // Requests that pass the broker in HTTP/2, with either version on the other side. Client and server
 // are of the same code: what others speak is tested with their programs.
-#include "runtime/broker/event.hpp"
+#include "runtime/broker/condition.hpp"
 #include "runtime/broker/http2.hpp"
 #include "tests/support/catch.hpp"
 

@@ -109,6 +109,14 @@ public:
   void policy(std::uint32_t slot, const egress_policy& rules, std::uint64_t epoch = 0) {
     ask(runtime::gateway::question::policy, slot, to_text(rules), epoch);
   }
+  /// As of gateway::op::broker. Null: none any more.
+  void broker(std::uint32_t slot, const unique_fd& way) {
+    tell({runtime::gateway::op::broker, slot},
+         way ? std::vector<int>{way.get()} : std::vector<int>{});
+  }
+  void domains(std::uint32_t slot, const std::string& lines, std::uint64_t epoch = 0) {
+    ask(runtime::gateway::question::domains, slot, lines, epoch);
+  }
   network_figures figures(std::uint32_t slot) {
     return *figures_from_text(ask(runtime::gateway::question::figures, slot, {}));
   }

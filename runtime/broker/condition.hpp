@@ -10,9 +10,9 @@ namespace insula::runtime::broker {
 
 /// Something that tasks of one thread wait for. Who waits looks again when it is told: it may be
 /// told without need.
-class event {
+class condition {
 public:
-  explicit event(const boost::asio::any_io_executor& on)
+  explicit condition(const boost::asio::any_io_executor& on)
       : timer_(on, boost::asio::steady_timer::time_point::max()) {}
 
   task<void> wait() {

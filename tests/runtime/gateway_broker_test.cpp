@@ -1,0 +1,113 @@
+// The gateway's and the broker's own programs between a network that is wired like a sandbox's and
+// an internet, with the test in place of the spawner and the server.
+#include "tests/support/catch.hpp"
+#include "tests/support/child_program.hpp"
+#include "tests/support/driven_broker.hpp"
+#include "tests/support/driven_gateway.hpp"
+#include "tests/support/internet.hpp"
+
+#include <fcntl.h>
+#include <memory>
+#include <string>
+#include <vector>
+
+using namespace insula;
+using namespace insula::test;
+
+namespace {
+
+constexpr std::uint32_t slot = 7;
+
+struct carried : internet {
+  carried()
+      : internet(INSULA_NETWORK_SITES)
+      , gateway(INSULA_GATEWAY)
+      , broker(INSULA_BROKER) {
+    gateway.add(slot, box);
+    gateway.settings(std::string{"resolver "} + resolver + "\n");
+    gateway.policy(slot, egress_policy::allow_all());
+    give_broker();
+  }
+
+  void give_broker() {
+    auto way = broker.way();
+    ::fcntl(way.get(), F_SETFL, O_NONBLOCK);
+    gateway.broker(slot, way);
+  }
+  void rules(const std::vector<request_rule>& all) {
+    broker.use(all, broker.sandbox.certificate);
+    std::string lines;
+    for (const auto& each : all)
+      lines += each.domain + '\n';
+    gateway.domains(slot, lines);
+  }
+  /// What curl says of a page of that host.
+  std::string get(const std::string& host, const std::string& more = {},
+                  const std::string& address = "203.0.113.2") const {
+    return output_of(box.with({"/bin/sh", "-c",
+                               "curl -sk --max-time 20 " + more + " --resolve " + host +
+                                 ":443:" + address + " https://" + host + "/ || echo failed $?"}));
+  }
+
+  wired_process box;
+  driven_gateway gateway;
+  driven_broker broker;
+};
+
+request_rule answering(const std::string& domain, const std::string& body) {
+  return {domain, {}, respond_action{200, {}, body}};
+}
+
+} // namespace
+
+TEST_CASE("names with rules are the broker's, and all others go as ever", "[gateway][broker]") {
+  carried at;
+  CHECK(at.get("a.example") == "site 203.0.113.2 tls a.example\n");
+  at.rules({answering("a.example", "by the rule\n")});
+  for (const char* more : {"--http1.1", "--http2"})
+    CHECK(at.get("a.example", more) == "by the rule\n");
+  CHECK(at.get("b.example", {}, "203.0.113.3") == "site 203.0.113.3 tls b.example\n");
+  // Whatever address it is looked for at.
+  CHECK(at.get("a.example", {}, "203.0.113.3") == "by the rule\n");
+  at.rules({});
+  CHECK(at.get("a.example") == "site 203.0.113.2 tls a.example\n");
+}
+
+TEST_CASE("a broker reaches servers through the gateway, and trusts no certificate unseen",
+          "[gateway][broker]") {
+  carried at;
+  at.rules({{"a.example", {}, transform_action{{{"x-key", "secret"}}}},
+            {"nowhere.example", {}, transform_action{{{"x-key", "secret"}}}}});
+  CHECK(at.get("a.example") ==
+        "a.example: the certificate of a.example is not good: self-signed certificate\n");
+  CHECK(at.get("nowhere.example") == "nowhere.example: its name leads nowhere\n");
+  CHECK(at.gateway.figures(slot).connections == 2);
+}
+
+TEST_CASE("a request for another host than its connection is for is refused and recorded",
+          "[gateway][broker]") {
+  carried at;
+  at.rules({answering("*.example", "by the rule\n")});
+  CHECK(at.get("a.example", "-H 'Host: b.example'") == "This connection is for a.example alone.\n");
+  const auto figures = at.gateway.figures(slot);
+  REQUIRE(figures.last_refusals.size() == 1);
+  CHECK(figures.last_refusals[0].name == "b.example");
+}
+
+TEST_CASE("without its broker a name with rules is refused, and goes on with the next one",
+          "[gateway][broker]") {
+  carried at;
+  at.rules({answering("a.example", "by the rule\n")});
+  at.broker.end();
+  CHECK(at.get("a.example").starts_with("failed "));
+  CHECK(at.gateway.figures(slot).last_refusals.at(0).rule == "nothing carries its requests now");
+  CHECK(at.get("b.example", {}, "203.0.113.3") == "site 203.0.113.3 tls b.example\n");
+}
+
+TEST_CASE("what the policy forbids the broker does not get", "[gateway][broker]") {
+  carried at;
+  at.rules({answering("a.example", "by the rule\n")});
+  at.gateway.policy(slot, {.allow_rest = true, .rules = {{false, "a.example"}}});
+  CHECK(at.get("a.example").starts_with("failed "));
+  CHECK(at.gateway.figures(slot).last_refusals.at(0).rule == "deny a.example");
+}
