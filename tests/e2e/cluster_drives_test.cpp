@@ -59,7 +59,7 @@ http_answer resume_patiently(const node& at, const std::string& name) {
 TEST_CASE("a sandbox begins at the node that has its drive", "[cluster]") {
   const temp_dir place;
   small_cluster nodes{2, copies_in(place)};
-  REQUIRE(make_drive(nodes[0], "shared").status == 200);
+  REQUIRE(make_drive(nodes[0], "shared").status == 201);
   const auto drive = drive_id(nodes[1], "shared");
   const auto first = make_box(nodes[0], "first", "shared");
   const auto writer = id_in(first);
@@ -91,7 +91,7 @@ TEST_CASE("a sandbox begins at the node that has its drive", "[cluster]") {
 TEST_CASE("a drive goes on at another node when its own is lost or drained", "[cluster]") {
   const temp_dir place;
   small_cluster nodes{2, copies_in(place)};
-  REQUIRE(make_drive(nodes[0], "moves").status == 200);
+  REQUIRE(make_drive(nodes[0], "moves").status == 201);
   const auto made = make_box(nodes[0], "box", "moves");
   const auto box = id_in(made);
   const auto drive = drive_id(nodes[0], "moves");
