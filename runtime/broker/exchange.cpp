@@ -21,7 +21,8 @@ task<bool> pass(message_source& from, message_sink& to) {
       co_return false;
     if (!*next)
       co_return static_cast<bool>(co_await to.end(from.trailers()));
-    if (!co_await to.send(**next))
+    const auto sent = co_await to.send(**next);
+    if (!sent)
       co_return false;
   }
 }
@@ -81,7 +82,8 @@ task<exchanged> refuse(incoming& in, unsigned status, std::string_view why) {
 }
 
 task<result<exchanged>> exchange(incoming& in, const request_head& head, outgoing& out) {
-  if (auto begun = co_await out.begin(head); !begun)
+  const auto begun = co_await out.begin(head);
+  if (!begun)
     co_return begun.reason();
   progress now;
   exchanged outcome;
@@ -98,7 +100,8 @@ task<result<exchanged>> exchange(incoming& in, const request_head& head, outgoin
       now.answered = said->status >= 200 || said->status == 101;
       if (now.answered)
         outcome.status = said->status;
-      if (!co_await in.answer(*said)) {
+      const auto told = co_await in.answer(*said);
+      if (!told) {
         out.cut();
         co_return;
       }
