@@ -1498,7 +1498,8 @@ void native_sandbox::gone(bool slot_is_free, const std::string& why) {
   const auto heard_by = std::exchange(listener_, {});
   if (heard_by.on_failed) {
     ++engine_->failed_launches;
-    heard_by.on_failed(why_not_);
+    // What the spawner takes with it as it dies is not the sandbox's own fault.
+    heard_by.on_failed(engine_->spawner.connected() ? why_not_ : spawner_gone);
   } else if (heard_by.on_ended) {
     if (!why.empty() && heard_by.on_forced_end)
       heard_by.on_forced_end();

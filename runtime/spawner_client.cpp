@@ -329,10 +329,10 @@ result<spawner_link> connect_to_spawner(const spawner_options& options) {
   }
 }
 
+const error spawner_gone{errc::node_unreachable, "the spawner is gone, and this server ends"};
+
 namespace {
 
-/// Asking again helps: another node has the sandbox by then, or this one's next server.
-const error spawner_gone{errc::node_unreachable, "the spawner is gone, and this server ends"};
 const error spawner_deaf{errc::launch_failed, "the spawner takes no more requests"};
 
 } // namespace

@@ -85,6 +85,9 @@ struct held_slot {
   std::uint64_t epoch = 0;
 };
 
+/// Asking again helps: another node has the sandbox by then, or this one's next server.
+extern const error spawner_gone;
+
 /// Asks the spawner for things.
 ///
 /// Threads: any; callbacks run on that of `io`.

@@ -668,6 +668,8 @@ def main():
     if options.mistake:
         found = [sum(word in each for each in wrong) for word in ("at once", "answers, after")]
         sys.exit("nemesis: the mistake was not found" if not all(found) else 0)
+    for each in wrong:
+        print(f"nemesis: violation: {each}")
     print(f"nemesis: {len(wrong)} violations, {len(run.figures.faults)} faults, seed {options.seed}", flush=True)
     sys.exit(1 if wrong else 0)
 
