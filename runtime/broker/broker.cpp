@@ -114,6 +114,9 @@ public:
     rules_ = std::move(rules);
     authority_ = std::move(of_sandbox);
     figures_ = std::make_shared<std::vector<rule_figures>>(rules_ ? rules_->size() : 0);
+    end_servers();
+  }
+  void end_servers() {
     let_go_of_idle(true);
     // What goes on may have a moment to end.
     auto old = std::exchange(clients_, {});
@@ -362,6 +365,10 @@ broker::~broker() {
 
 void broker::use(std::shared_ptr<const rule_set> rules, std::shared_ptr<authority> of_sandbox) {
   impl_->use(std::move(rules), std::move(of_sandbox));
+}
+
+void broker::end_servers() {
+  impl_->end_servers();
 }
 
 std::vector<rule_figures> broker::figures() const {

@@ -57,6 +57,8 @@ public:
 
   /// In place of those before. Connections that were opened under those end within a second.
   void use(std::shared_ptr<const rule_set> rules, std::shared_ptr<authority> of_sandbox);
+  /// All connections to servers end within a second, and with them those of clients.
+  void end_servers();
   std::vector<rule_figures> figures() const;
 
   /// A connection of a client's that wants `name` at `port`, with nothing of it read yet. Ends with

@@ -44,10 +44,10 @@ std::int64_t unix_s() {
 
 } // namespace
 
-/// An answer that a task waits for.
+/// An answer that tasks wait for.
 struct program::answer_place {
-  explicit answer_place(asio::io_context& io)
-      : timer(io) {}
+  answer_place(asio::io_context& io, std::chrono::seconds longest)
+      : timer(io, longest) {}
 
   asio::steady_timer timer;
   std::optional<error> failed;
@@ -55,8 +55,7 @@ struct program::answer_place {
   std::string text;
   bool is_there = false;
 
-  task<void> wait(std::chrono::seconds longest) {
-    timer.expires_after(longest);
+  task<void> wait() {
     error_code ignored;
     if (!is_there)
       co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
@@ -66,6 +65,17 @@ struct program::answer_place {
     is_there = true;
     timer.cancel();
   }
+};
+
+/// The way to a gateway, and what it has handed over or waits for.
+struct program::gateway_way {
+  gateway_way(asio::io_context& io, unique_fd way)
+      : packets(io, way.release()) {}
+
+  program::socket packets;
+  std::deque<std::pair<gateway_packet, std::string>> waiting; ///< That it has had no room for.
+  std::map<std::uint64_t, std::shared_ptr<answer_place>> dials;
+  std::map<std::uint64_t, std::function<void()>> cuts; ///< Of its clients.
 };
 
 struct program::server_way {
@@ -105,9 +115,8 @@ void program::hear_spawner() {
         return io_.stop(); // It has gone, or is none of ours.
       ::fcntl(way.get(), F_SETFL, O_NONBLOCK);
       if (said.what == order::gateway) {
-        gateway_ = std::make_shared<socket>(io_, way.release());
-        for (auto& [id, each] : std::exchange(dials_, {}))
-          each->give(no_gateway);
+        lose_gateway();
+        gateway_ = std::make_shared<gateway_way>(io_, std::move(way));
         hear_gateway(gateway_);
       } else {
         if (server_) {
@@ -115,6 +124,7 @@ void program::hear_spawner() {
           error_code ignored;
           server_->stream.close(ignored);
           server_->news.tell();
+          forget_questions();
         }
         server_ = std::make_shared<server_way>(io_, std::move(way));
         asio::co_spawn(io_, hear_server(server_), asio::detached);
@@ -126,8 +136,8 @@ void program::hear_spawner() {
 
 // ---- The gateway
 
-void program::hear_gateway(const std::shared_ptr<socket>& way) {
-  way->async_wait(socket::wait_read, [this, way](const error_code& failed) {
+void program::hear_gateway(const std::shared_ptr<gateway_way>& way) {
+  way->packets.async_wait(socket::wait_read, [this, way](const error_code& failed) {
     if (failed || way != gateway_)
       return;
     for (;;) {
@@ -136,97 +146,149 @@ void program::hear_gateway(const std::shared_ptr<socket>& way) {
         char text[max_text];
       } packet;
       int fds[1], count = 0;
-      const auto n =
-        receive_packet(way->native_handle(), {&packet, sizeof packet}, fds, count, MSG_DONTWAIT);
+      const auto n = receive_packet(way->packets.native_handle(), {&packet, sizeof packet}, fds,
+                                    count, MSG_DONTWAIT);
       if (n < 0 && errno == EAGAIN)
         return hear_gateway(way);
       unique_fd fd{count > 0 ? fds[0] : -1};
       const bool is_whole = n >= static_cast<ssize_t>(sizeof packet.said);
       if (!is_whole ||
-          !take_packet(packet.said, {packet.text, static_cast<std::size_t>(n) - sizeof packet.said},
-                       std::move(fd))) {
-        gateway_ = nullptr; // It has gone; the spawner gives another way.
-        for (auto& [id, each] : std::exchange(dials_, {}))
-          each->give(no_gateway);
-        return;
-      }
+          !take_packet(way, packet.said,
+                       {packet.text, static_cast<std::size_t>(n) - sizeof packet.said},
+                       std::move(fd)))
+        return lose_gateway();
     }
   });
 }
 
-bool program::take_packet(const gateway_packet& said, std::string text, unique_fd fd) {
-  if (said.what == word::dialled) {
-    const auto at = dials_.find(said.id);
-    if (at == dials_.end())
-      return true; // Nobody waits any more: it is closed.
-    const auto place = at->second;
-    dials_.erase(at);
-    if (fd) {
-      ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+/// It has gone, and with it the policy of what it has handed over: that ends. The spawner gives
+/// another way.
+void program::lose_gateway() {
+  const auto way = std::exchange(gateway_, nullptr);
+  if (!way)
+    return;
+  error_code ignored;
+  way->packets.close(ignored);
+  for (auto& [id, each] : std::exchange(way->dials, {}))
+    each->give(no_gateway);
+  const auto cuts = way->cuts; // Each leaves it.
+  for (const auto& [id, cut] : cuts)
+    cut();
+}
+
+bool program::take_packet(const std::shared_ptr<gateway_way>& way, const gateway_packet& said,
+                          std::string text, unique_fd fd) {
+  if (fd)
+    ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
+  switch (said.what) {
+    case word::dialled: {
+      const auto asked = way->dials.extract(said.id);
+      if (!asked)
+        return true; // Nobody waits any more: it is closed.
+      const auto& place = asked.mapped();
       place->socket = std::move(fd);
-      place->give();
-    } else {
-      place->give(error{errc::io_failed, text.empty() ? "it cannot be reached" : std::move(text)});
+      place->give(place->socket
+                    ? std::nullopt
+                    : std::optional{error{errc::io_failed, text.empty() ? "it cannot be reached"
+                                                                        : std::move(text)}});
+      return true;
     }
-    return true;
+    case word::cut:
+      if (const auto at = way->cuts.find(said.id); at != way->cuts.end())
+        at->second();
+      return true;
+    case word::changed:
+      if (broker_)
+        broker_->end_servers();
+      return true;
+    case word::client:
+      if (!fd)
+        return false;
+      asio::co_spawn(io_, serve(way, said, std::move(text), std::move(fd)), asio::detached);
+      return true;
+    case word::dial:
+    case word::over:
+    case word::refused: break;
   }
-  if (said.what == word::cut) {
-    if (const auto at = cuts_.find(said.id); at != cuts_.end())
-      at->second();
-    return true;
-  }
-  if (said.what != word::client || !fd)
+  return false;
+}
+
+task<void> program::serve(std::shared_ptr<gateway_way> way, gateway_packet said, std::string name,
+                          unique_fd client) {
+  const auto with = broker_;
+  served told;
+  way->cuts[said.id] = [&told] {
+    if (told.cut)
+      told.cut();
+  };
+  if (with)
+    co_await with->serve(std::move(client), std::move(name),
+                         static_cast<std::uint16_t>(said.port), told);
+  way->cuts.erase(said.id);
+  client.reset();
+  gateway_packet end{word::over};
+  end.id = said.id;
+  end.from_client = told.from_client;
+  end.to_client = told.to_client;
+  tell_gateway(way, end, {});
+}
+
+/// What a gateway has no room for waits. One that reads nothing for that long has hung.
+bool program::tell_gateway(const std::shared_ptr<gateway_way>& way, const gateway_packet& said,
+                           const std::string& text) {
+  if (!way || way != gateway_)
     return false;
-  ::fcntl(fd.get(), F_SETFL, O_NONBLOCK);
-  asio::co_spawn(
-    io_,
-    [this, id = said.id, port = static_cast<std::uint16_t>(said.port), name = std::move(text),
-     client = std::move(fd), with = broker_]() mutable -> task<void> {
-      gateway_packet end{word::over};
-      end.id = id;
-      served told;
-      cuts_[id] = [&told] {
-        if (told.cut)
-          told.cut();
-      };
-      if (with)
-        co_await with->serve(std::move(client), std::move(name), port, told);
-      cuts_.erase(id);
-      client.reset();
-      end.from_client = told.from_client;
-      end.to_client = told.to_client;
-      tell_gateway(end, {});
-    },
-    asio::detached);
+  if (way->waiting.empty() && send(*way, said, text))
+    return true;
+  if (way->waiting.size() >= 2 * most_open || (way->waiting.empty() && errno != EAGAIN)) {
+    lose_gateway();
+    return false;
+  }
+  way->waiting.emplace_back(said, text);
+  if (way->waiting.size() == 1)
+    send_later(way);
   return true;
 }
 
-bool program::tell_gateway(const gateway_packet& said, const std::string& text) {
-  if (!gateway_)
-    return false;
+bool program::send(gateway_way& way, const gateway_packet& said, const std::string& text) {
   gateway_packet head = said;
   iovec parts[2] = {{&head, sizeof head},
                     {const_cast<char*>(text.data()), std::min(text.size(), max_text)}};
-  // A gateway that does not read has hung; what it does not hear it finds with its end.
   constexpr int none = -1;
-  return send_packet<1>(gateway_->native_handle(), parts, 2, &none, 0) >= 0;
+  return send_packet<1>(way.packets.native_handle(), parts, 2, &none, 0) >= 0;
+}
+
+void program::send_later(const std::shared_ptr<gateway_way>& way) {
+  way->packets.async_wait(socket::wait_write, [this, way](const error_code& failed) {
+    if (failed || way != gateway_)
+      return;
+    while (!way->waiting.empty()) {
+      const auto& [said, text] = way->waiting.front();
+      if (!send(*way, said, text))
+        return errno == EAGAIN ? send_later(way) : lose_gateway();
+      way->waiting.pop_front();
+    }
+  });
 }
 
 task<result<unique_fd>> program::dial(const std::string& host, std::uint16_t port) {
-  if (dials_.size() >= most_open)
+  const auto way = gateway_;
+  if (!way)
+    co_return no_gateway;
+  if (way->dials.size() >= most_open)
     co_return too_many;
   const auto id = ++last_;
-  const auto place = std::make_shared<answer_place>(io_);
-  dials_[id] = place;
+  const auto place = std::make_shared<answer_place>(io_, dial_patience);
+  way->dials[id] = place;
   gateway_packet wanted{word::dial};
   wanted.id = id;
   wanted.port = port;
-  if (!tell_gateway(wanted, host)) {
-    dials_.erase(id);
+  if (!tell_gateway(way, wanted, host)) {
+    way->dials.erase(id);
     co_return no_gateway;
   }
-  co_await place->wait(dial_patience);
-  dials_.erase(id);
+  co_await place->wait();
+  way->dials.erase(id);
   if (place->failed)
     co_return *place->failed;
   if (!place->socket)
@@ -237,7 +299,7 @@ task<result<unique_fd>> program::dial(const std::string& host, std::uint16_t por
 void program::refused(const std::string& name, std::uint16_t port, const std::string&) {
   gateway_packet said{word::refused};
   said.port = port;
-  tell_gateway(said, name);
+  tell_gateway(gateway_, said, name);
 }
 
 // ---- A server
@@ -262,8 +324,14 @@ task<void> program::hear_server(std::shared_ptr<server_way> way) {
   if (way != server_)
     co_return;
   server_ = nullptr;
+  forget_questions();
+}
+
+/// The server that was asked has gone.
+void program::forget_questions() {
+  asked_tokens_.clear();
   for (auto& [id, each] : std::exchange(tokens_, {}))
-    each->give(no_server);
+    each.place->give(no_server);
 }
 
 task<void> program::write_server(std::shared_ptr<server_way> way) {
@@ -293,17 +361,18 @@ void program::say(const std::shared_ptr<server_way>& way, frame head, const std:
 
 void program::handle(const std::shared_ptr<server_way>& way, const frame& head, std::string text) {
   if (head.is_answer != 0) {
-    const auto at = tokens_.find(head.id);
-    if (at == tokens_.end())
+    const auto asked = tokens_.extract(head.id);
+    if (!asked)
       return;
-    const auto place = at->second;
-    tokens_.erase(at);
-    const bool good = head.error == 0;
-    if (good)
-      place->text = std::move(text);
-    place->give(good ? std::nullopt
-                     : std::optional{error{static_cast<errc>(head.error), std::move(text)}});
-    return;
+    const auto& [place, audience] = asked.mapped();
+    asked_tokens_.erase(audience);
+    if (head.error != 0)
+      return place->give(error{static_cast<errc>(head.error), std::move(text)});
+    if (known_tokens_.size() >= most_tokens_kept)
+      known_tokens_.clear();
+    known_tokens_[audience] = {text, unix_s() + token_kept_s};
+    place->text = std::move(text);
+    return place->give();
   }
   auto answer = head;
   answer.is_answer = 1;
@@ -346,7 +415,7 @@ result<void> program::use(const std::string& text) {
     broker_ = std::make_shared<broker>(io_, *this, *context);
     trusted_ = trusted;
   }
-  known_tokens_.clear();
+  known_tokens_.clear(); // They may name another session.
   broker_->use(*set, std::shared_ptr<authority>{std::move(*of_sandbox)});
   return {};
 }
@@ -366,22 +435,29 @@ task<result<std::string>> program::token(const std::string& audience) {
     co_return at->second.text;
   if (!server_)
     co_return no_server;
-  if (tokens_.size() >= most_open)
-    co_return too_many;
-  const auto id = ++last_;
-  const auto place = std::make_shared<answer_place>(io_);
-  tokens_[id] = place;
-  say(server_, {0, question::token, id, 0, 0}, audience);
-  co_await place->wait(token_patience);
-  tokens_.erase(id);
+  auto& asked = asked_tokens_[audience]; // All that want one at once have the same.
+  if (!asked) {
+    if (tokens_.size() >= most_open) {
+      asked_tokens_.erase(audience);
+      co_return too_many;
+    }
+    const auto id = ++last_;
+    asked = std::make_shared<answer_place>(io_, token_patience);
+    tokens_[id] = {asked, audience};
+    say(server_, {0, question::token, id, 0, 0}, audience);
+  }
+  const auto place = asked;
+  co_await place->wait();
   if (place->failed)
     co_return *place->failed;
-  if (!place->is_there)
-    co_return too_late;
-  if (known_tokens_.size() >= most_tokens_kept)
-    known_tokens_.clear();
-  known_tokens_[audience] = {place->text, unix_s() + token_kept_s};
-  co_return place->text;
+  if (place->is_there)
+    co_return place->text;
+  // The first one that gives up does so for all.
+  std::erase_if(tokens_, [&](const auto& each) { return each.second.place == place; });
+  if (const auto at = asked_tokens_.find(audience);
+      at != asked_tokens_.end() && at->second == place)
+    asked_tokens_.erase(at);
+  co_return too_late;
 }
 
 } // namespace insula::runtime::broker

@@ -37,28 +37,41 @@ public:
 private:
   using socket = boost::asio::posix::stream_descriptor;
   struct answer_place;
+  struct gateway_way;
   struct server_way;
 
   void hear_spawner();
-  void hear_gateway(const std::shared_ptr<socket>& way);
-  bool take_packet(const gateway_packet& said, std::string text, unique_fd fd);
-  bool tell_gateway(const gateway_packet& said, const std::string& text);
+  void hear_gateway(const std::shared_ptr<gateway_way>& way);
+  void lose_gateway();
+  bool take_packet(const std::shared_ptr<gateway_way>& way, const gateway_packet& said,
+                   std::string text, unique_fd fd);
+  task<void> serve(std::shared_ptr<gateway_way> way, gateway_packet said, std::string name,
+                   unique_fd client);
+  bool tell_gateway(const std::shared_ptr<gateway_way>& way, const gateway_packet& said,
+                    const std::string& text);
+  static bool send(gateway_way& way, const gateway_packet& said, const std::string& text);
+  void send_later(const std::shared_ptr<gateway_way>& way);
   task<void> hear_server(std::shared_ptr<server_way> way);
   task<void> write_server(std::shared_ptr<server_way> way);
   void handle(const std::shared_ptr<server_way>& way, const frame& head, std::string text);
   void say(const std::shared_ptr<server_way>& way, frame head, const std::string& text);
   result<void> use(const std::string& text);
   std::string figures() const;
+  void forget_questions();
 
   boost::asio::io_context& io_;
   socket spawner_;
-  std::shared_ptr<socket> gateway_;
+  std::shared_ptr<gateway_way> gateway_; ///< Null: there is none now.
   std::shared_ptr<server_way> server_;
   std::shared_ptr<broker> broker_;
   std::string trusted_; ///< That broker_ goes by.
   std::uint64_t last_ = 0;
-  std::map<std::uint64_t, std::shared_ptr<answer_place>> dials_, tokens_;
-  std::map<std::uint64_t, std::function<void()>> cuts_; ///< Of the clients of the gateway.
+  struct asked_token {
+    std::shared_ptr<answer_place> place;
+    std::string audience;
+  };
+  std::map<std::uint64_t, asked_token> tokens_;
+  std::map<std::string, std::shared_ptr<answer_place>> asked_tokens_; ///< The same, by audience.
   struct known_token {
     std::string text;
     std::int64_t until_s = 0;

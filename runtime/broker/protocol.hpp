@@ -36,6 +36,8 @@ enum class word : std::uint32_t {
   cut,        ///< To the broker: client `id` is to end at once.
   refused,    ///< To the gateway: a request for the host in the text, at `port`, was not let
               ///< through.
+  changed,    ///< To the broker: an address that it is connected to is denied now. All connections
+              ///< to servers end within a second.
 };
 
 struct gateway_packet {

@@ -19,6 +19,11 @@ using socket_stream = boost::asio::posix::stream_descriptor;
 using broker::gateway_packet;
 using broker::word;
 
+/// Packets that the broker has not read, from which on it gets no more clients.
+constexpr std::size_t most_waiting = limits::gateway_connections;
+/// Addresses that are remembered; before there are more, all connections to servers end.
+constexpr std::size_t most_reached = 4096;
+
 } // namespace
 
 broker_link::broker_link(std::shared_ptr<tenant> of, unique_fd way)
@@ -72,14 +77,16 @@ bool broker_link::take(const gateway_packet& said, std::string text) {
       return true;
     case word::client:
     case word::dialled:
+    case word::changed:
     case word::cut: break;
   }
   return false;
 }
 
 void broker_link::dial(std::uint64_t id, const std::string& host, std::uint16_t port) {
-  const auto answer = [this, self = weak_from_this(), id](const unique_fd& connected,
-                                                          const std::string& why_not) {
+  const auto answer = [this, self = weak_from_this(),
+                       id](unique_fd connected, const egress::ip_address* where,
+                           const std::string& why_not) {
     const auto me = self.lock();
     if (!me || !tenant_)
       return;
@@ -87,26 +94,51 @@ void broker_link::dial(std::uint64_t id, const std::string& host, std::uint16_t 
     gateway_packet said{word::dialled};
     said.id = id;
     said.error = connected ? 0 : 1;
-    say(said, why_not, connected.get());
+    if (connected && where != nullptr) {
+      if (reached_.size() >= most_reached)
+        end_reached();
+      reached_.insert(*where);
+    }
+    if (tenant_ && !say(said, why_not, std::move(connected)))
+      close();
   };
   ++dials_;
   const auto name = egress::plain_name(host);
-  if (name.empty() || port == 0 || dials_ > limits::gateway_connections)
-    return answer({}, name.empty() ? "it is no name of a host" : "too many connections at once");
-  std::make_shared<outbound>(
-    tenant_, name, port,
-    [answer](unique_fd connected, const std::string& why_not) { answer(connected, why_not); })
-    ->start();
+  if (name.empty() || port == 0)
+    return answer({}, nullptr, "it is no name of a host");
+  if (dials_ > limits::gateway_connections)
+    return answer({}, nullptr, "too many connections at once");
+  if (auto rule = tenant_->why_not_for_broker(name, port); !rule.empty()) {
+    tenant_->refused({.name = name, .port = port, .rule = rule});
+    return answer({}, nullptr, "it may not be reached (" + rule + ")");
+  }
+  std::make_shared<outbound>(tenant_, name, port, answer)->start();
 }
 
-std::uint64_t broker_link::give(const unique_fd& client, const std::string& name,
-                                std::uint16_t port, over_function over) {
-  if (!tenant_)
+/// One address would do to end them, and the broker tells them apart as little as its client does.
+void broker_link::judge_again() {
+  const auto& policy = tenant_ ? tenant_->policy() : nullptr;
+  if (!policy || policy->dry_run() ||
+      std::none_of(reached_.begin(), reached_.end(),
+                   [&](const auto& each) { return !policy->denies(each).empty(); }))
+    return;
+  end_reached();
+}
+
+void broker_link::end_reached() {
+  reached_.clear();
+  if (!say({word::changed}, {}, {}))
+    close();
+}
+
+std::uint64_t broker_link::give(unique_fd& client, const std::string& name, std::uint16_t port,
+                                over_function over) {
+  if (!tenant_ || waiting_.size() >= most_waiting)
     return 0;
   gateway_packet said{word::client};
   said.id = ++last_;
   said.port = port;
-  if (!say(said, name, client.get()))
+  if (!say(said, name, std::move(client)))
     return 0;
   clients_.emplace(said.id, std::move(over));
   return said.id;
@@ -117,15 +149,42 @@ void broker_link::cut(std::uint64_t number) {
     return;
   gateway_packet said{word::cut};
   said.id = number;
-  if (tenant_ && !say(said, {}, -1))
+  if (tenant_ && !say(said, {}, {}))
     close();
 }
 
-bool broker_link::say(const gateway_packet& said, const std::string& text, int fd) {
+/// False: it takes nothing any more.
+bool broker_link::say(const gateway_packet& said, const std::string& text, unique_fd fd) {
+  if (waiting_.empty() && send(said, text, fd))
+    return true;
+  if ((waiting_.empty() && errno != EAGAIN) || waiting_.size() >= 2 * most_waiting)
+    return false;
+  waiting_.push_back({said, text, std::move(fd)});
+  if (waiting_.size() == 1)
+    send_later();
+  return true;
+}
+
+bool broker_link::send(const gateway_packet& said, const std::string& text, const unique_fd& fd) {
   auto head = said;
   iovec parts[2] = {{&head, sizeof head},
                     {const_cast<char*>(text.data()), std::min(text.size(), broker::max_text)}};
-  return send_packet<1>(way_.native_handle(), parts, 2, &fd, fd < 0 ? 0 : 1) >= 0;
+  const int which = fd.get();
+  return send_packet<1>(way_.native_handle(), parts, 2, &which, fd ? 1 : 0) >= 0;
+}
+
+void broker_link::send_later() {
+  way_.async_wait(socket_stream::wait_write, tenant_->time().wrap([self = shared_from_this()](
+                                                                    const error_code& failed) {
+    if (failed || !self->tenant_)
+      return;
+    while (!self->waiting_.empty()) {
+      const auto& next = self->waiting_.front();
+      if (!self->send(next.said, next.text, next.fd))
+        return errno == EAGAIN ? self->send_later() : self->close();
+      self->waiting_.pop_front();
+    }
+  }));
 }
 
 void broker_link::close() {
@@ -133,6 +192,7 @@ void broker_link::close() {
     return;
   error_code ignored;
   way_.close(ignored);
+  waiting_.clear();
   for (const auto& [number, tell] : std::exchange(clients_, {}))
     tell(0, 0);
 }

@@ -45,6 +45,7 @@ constexpr const char* no_socket = "the gateway has no socket left";
 constexpr const char* too_many_dials = "too many connections at once that are not there yet";
 constexpr const char* no_broker = "nothing carries its requests now";
 constexpr const char* name_too_late = "it has said too late that it is for a name with rules";
+constexpr const char* only_by_https = "a name with rules is reached by HTTPS alone";
 
 /// None: it is the gateway that has run short of something.
 std::optional<connection_failure> failure_of(int why) {
@@ -141,10 +142,30 @@ bool connection::needs_name(const verdict& found) const {
          (found.what != answer::refuse && (is_looked_into() || may_be_carried));
 }
 
-/// It has said a name whose requests are looked into one by one.
+/// It has said a name whose requests are looked into one by one. The broker dials the name, so the
+/// name itself has to be allowed: an address that is allowed is reached without it.
 bool connection::is_for_broker() const {
-  return port_ == https_port && told_name_ && !told_name_->empty() &&
-         tenant_->is_carried(*told_name_);
+  if (port_ != https_port || !told_name_ || told_name_->empty() ||
+      !tenant_->is_carried(*told_name_))
+    return false;
+  const auto& policy = *tenant_->policy();
+  return policy.dry_run() || policy.judge(nullptr, *told_name_).what != answer::refuse;
+}
+
+/// The address stands for a name with rules, and nobody could look at the requests.
+bool connection::goes_past_rules() const {
+  if ((port_ != https_port && port_ != http_port) || is_for_broker())
+    return false;
+  const bool has_said = told_name_ && !told_name_->empty();
+  if (has_said && port_ == https_port)
+    return false; // It goes to where that name is.
+  const auto& wanted = asked_for();
+  return !wanted.empty() && tenant_->is_carried(wanted);
+}
+
+/// It was let through without being asked for a name, which may be one with rules.
+bool connection::is_unseen() const {
+  return port_ == https_port && !told_name_ && !quiet_ && tenant_->has_domains();
 }
 
 void connection::decide() {
@@ -164,6 +185,8 @@ void connection::decide() {
 void connection::decide_nameless() {
   const auto& policy = *tenant_->policy();
   const auto found = judge_nameless(policy);
+  if (!address_ && port_ == https_port && tenant_->is_carried(inner_name_))
+    return let_in(); // Rules may answer for it: whether there is a server does not matter yet.
   if (!address_) // By its name, which may go there.
     return dial_name();
   const auto* kind = tenant_->shared().reserved().kind_of(*address_);
@@ -345,6 +368,8 @@ void connection::act(const verdict& on) {
     return;
   if (is_for_broker())
     return hand_over();
+  if (goes_past_rules())
+    return refuse(only_by_https);
   if (!address_ || on.what == answer::by_name)
     return dial_name();
   if (const auto* kind = tenant_->shared().reserved().kind_of(*address_))
@@ -361,7 +386,7 @@ void connection::hand_over() {
   ++attempt_;
   there_ = false;
   const auto to = tenant_->broker();
-  const unique_fd client{client_.release()};
+  unique_fd client{client_.release()};
   tune(client.get());
   number_ = to == nullptr
               ? 0
@@ -431,7 +456,7 @@ void connection::dial_name() {
     return pass_on();
   dialled_name_ = asked_for();
   tenant_->resolve(dialled_name_, [self = shared_from_this()](const resolver::addresses& found) {
-    if (self->over_)
+    if (self->over_ || self->broker_)
       return;
     if (found.too_many)
       return self->refuse(too_many_questions);
@@ -481,13 +506,14 @@ void connection::dial_next() {
   left_.pop_back();
   // Called by a timer, or by what another tenant gives back: what follows is done in turn.
   const auto begin = [self = shared_from_this()](bool has_place) {
-    if (has_place && self->over_)
+    const bool is_wanted = !self->over_ && !self->broker_;
+    if (has_place && !is_wanted)
       return self->tenant_->shared().dials.give_back(self->tenant_->paid_by().number);
-    if (self->over_)
+    if (!is_wanted)
       return;
     self->dialling_ = has_place;
     self->tenant_->time().add([self, has_place] {
-      if (self->over_)
+      if (self->over_ || self->broker_)
         return;
       if (has_place)
         self->begin_dial();
@@ -545,11 +571,17 @@ void connection::dialled() {
   there_ = true;
   if (waits_)
     let_in();
+  else if (is_unseen()) // Rules have come meanwhile.
+    peek();
   else
     pass_on();
 }
 
 void connection::pass_on() {
+  if (is_for_broker())
+    return hand_over();
+  if (goes_past_rules())
+    return refuse(only_by_https);
   tenant_->connected();
   unique_fd inner{client_.release()}, outer{server_.release()};
   for (const int each : {inner.get(), outer.get()})
@@ -579,7 +611,7 @@ void connection::judge_again() {
       refuse(std::move(found.rule));
     return;
   }
-  if (is_for_broker() && relay_)
+  if (relay_ && (is_for_broker() || goes_past_rules() || is_unseen()))
     return cut();
   if (!dialled_ || policy.dry_run())
     return; // It has yet to be judged.

@@ -65,6 +65,8 @@ private:
   const std::string& asked_for() const;
   bool is_looked_into() const;
   bool is_for_broker() const;
+  bool goes_past_rules() const;
+  bool is_unseen() const;
   void hand_over();
   /// Does it depend on a name where the connection goes, or whether it may?
   bool needs_name(const verdict& found) const;

@@ -47,6 +47,25 @@ void confine(tenant& which, std::string_view reach) {
                 std::move(hosts));
 }
 
+/// Lines as question::domains has them.
+std::optional<carried_names> read_carried(std::string_view text) {
+  carried_names names;
+  while (!text.empty()) {
+    auto line = take_until(text, '\n');
+    const auto what = take_until(line, ' ');
+    const std::string name{take_until(line, ' ')};
+    std::uint16_t port = 0;
+    std::from_chars(line.data(), line.data() + line.size(), port);
+    if (what == "carry" && !name.empty())
+      names.domains.push_back(name);
+    else if (what == "forward" && !name.empty() && port != 0)
+      names.forwards.emplace(name, port);
+    else
+      return std::nullopt;
+  }
+  return names;
+}
+
 } // namespace
 
 gateway::gateway(boost::asio::io_context& io, unique_fd spawner)
@@ -178,10 +197,10 @@ void gateway::handle(const server_pointer& from) {
     else if (!at->second->set_policy(*policy, head.epoch))
       head.error = ESTALE;
   } else if (head.what == question::domains) {
-    std::vector<std::string> all;
-    for (std::string_view left = from->text; !left.empty();)
-      all.emplace_back(take_until(left, '\n'));
-    if (!at->second->set_domains(std::move(all), head.epoch))
+    auto names = read_carried(from->text);
+    if (!names)
+      head.error = EINVAL;
+    else if (!at->second->set_carried(std::move(*names), head.epoch))
       head.error = ESTALE;
   } else if (head.what == question::figures) {
     text = to_text(at->second->figures());

@@ -79,9 +79,9 @@ void outbound::dial_next() {
 }
 
 void outbound::begin() {
-  const auto address = left_.back();
+  dialled_ = left_.back();
   left_.pop_back();
-  auto made = begin_connect({address, port_}, SOCK_STREAM);
+  auto made = begin_connect({*dialled_, port_}, SOCK_STREAM);
   if (!made)
     return not_there(std::strerror(errno));
   server_.assign(made.release());
@@ -101,6 +101,10 @@ void outbound::begin() {
         return self->not_there(why == ECONNREFUSED ? "there is nobody at that port"
                                                    : std::strerror(why));
       self->deadline_.cancel();
+      // The policy may be another one by now.
+      const auto policy = self->tenant_->policy();
+      if (const auto denied = policy ? policy->denies(*self->dialled_) : ""; !denied.empty())
+        return self->not_there("its address is refused (" + denied + ")");
       unique_fd connected{self->server_.release()};
       tune(connected.get());
       self->end(std::move(connected), {});
@@ -117,7 +121,7 @@ void outbound::end(unique_fd connected, const std::string& why_not) {
   leave_place();
   ++attempt_;
   if (const auto tell = std::exchange(tell_, nullptr))
-    tell(std::move(connected), why_not);
+    tell(std::move(connected), dialled_ ? &*dialled_ : nullptr, why_not);
 }
 
 void outbound::leave_place() {

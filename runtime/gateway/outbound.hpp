@@ -24,8 +24,9 @@ class tenant;
 /// places for that.
 class outbound : public std::enable_shared_from_this<outbound> {
 public:
-  /// The connection, or why there is none. Called once.
-  using function = std::function<void(unique_fd connected, const std::string& why_not)>;
+  /// The connection and its address, or why there is none. Called once.
+  using function = std::function<void(unique_fd connected, const egress::ip_address* address,
+                                      const std::string& why_not)>;
 
   outbound(std::shared_ptr<tenant> from, std::string host, std::uint16_t port, function tell);
   ~outbound();
@@ -46,6 +47,7 @@ private:
   boost::asio::posix::stream_descriptor server_;
   boost::asio::steady_timer deadline_;
   std::vector<egress::ip_address> left_; ///< To dial, the next one last.
+  std::optional<egress::ip_address> dialled_;
   std::string why_;                      ///< Not there: of the last that was dialled.
   unsigned attempt_ = 0;
   bool has_place_ = false;

@@ -73,9 +73,10 @@ enum class question : std::uint32_t {
            ///< before it is answered. Not one with an older epoch than that of the last one.
   figures, ///< Of `slot`. The answer's text is as insula::to_text(network_figures) writes it.
   totals,  ///< The same of network_totals, of all slots.
-  domains, ///< Of `slot`: those whose requests its broker carries, a line for each. What goes to
-           ///< such a name otherwise, or to the broker without being such a name any more, is cut
-           ///< before it is answered. The same of the epoch.
+  domains, ///< Of `slot`: lines "carry DOMAIN", whose requests its broker carries, and "forward
+           ///< HOST PORT", to which the broker may also connect. What goes to such a domain
+           ///< otherwise, or to the broker without being one any more, is cut before it is
+           ///< answered. The same of the epoch.
 };
 
 /// Each is answered with its own id, in any order: `error` is 0; ESRCH, there is no such slot;

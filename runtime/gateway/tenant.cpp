@@ -122,13 +122,15 @@ bool tenant::set_policy(const egress_policy& policy, std::uint64_t epoch) {
   const auto all = connections_; // Those that are cut leave it.
   for (const auto& each : all)
     each->judge_again();
+  if (broker_)
+    broker_->judge_again();
   return true;
 }
 
-bool tenant::set_domains(std::vector<std::string> domains, std::uint64_t epoch) {
+bool tenant::set_carried(carried_names names, std::uint64_t epoch) {
   if (only_port_ || !fence_.admits(epoch))
     return false;
-  domains_ = std::move(domains);
+  carried_ = std::move(names);
   const auto all = connections_;
   for (const auto& each : all)
     each->judge_again();
@@ -136,8 +138,21 @@ bool tenant::set_domains(std::vector<std::string> domains, std::uint64_t epoch) 
 }
 
 bool tenant::is_carried(std::string_view name) const {
-  return std::any_of(domains_.begin(), domains_.end(),
+  return std::any_of(carried_.domains.begin(), carried_.domains.end(),
                      [&](const auto& each) { return egress::matches(each, name); });
+}
+
+std::string tenant::why_not_for_broker(const std::string& host, std::uint16_t port) const {
+  constexpr std::uint16_t https_port = 443;
+  if (carried_.forwards.contains({host, port}))
+    return {};
+  if (port != https_port || !is_carried(host))
+    return "it has no rules, and no rule forwards to it";
+  if (!policy_)
+    return "it is not known yet what it may reach";
+  const auto found = policy_->judge(nullptr, host);
+  return found.what == egress::policy::answer::refuse && !policy_->dry_run() ? found.rule
+                                                                             : std::string{};
 }
 
 void tenant::set_broker(unique_fd way) {
@@ -408,9 +423,15 @@ void tenant::answer(std::string_view message, bool by_tcp, std::function<void(st
   // They carry keys that hide the name, and addresses of their own.
   if (asked->type == dns::type_https || asked->type == dns::type_svcb)
     return tell(dns::write_status(*asked, dns::status::good));
+  const bool wants_address = asked->type == dns::type_a || asked->type == dns::type_aaaa;
+  // Its broker knows where its requests go, which need not be there.
+  if (wants_address && is_carried(asked->name)) {
+    const auto inner = names_.address_of(asked->name);
+    return tell(dns::write_addresses(*asked, {inner.ipv4, inner.ipv6}, inner_ttl));
+  }
   if (found.what == kind::real)
     return reply_real(*asked, room, std::move(tell));
-  if (asked->type != dns::type_a && asked->type != dns::type_aaaa)
+  if (!wants_address)
     return tell(dns::write_status(*asked, dns::status::good));
   resolve(asked->name, [self = shared_from_this(), asked = *asked,
                         tell = std::move(tell)](const resolver::addresses& where) {

@@ -19,6 +19,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace insula::runtime::gateway {
@@ -33,6 +34,12 @@ struct refused_thing {
   std::string address = {};
   std::uint16_t port = 0;
   std::string rule = {};
+};
+
+/// Names whose requests a broker carries, and the places to which its rules forward some of them.
+struct carried_names {
+  std::vector<std::string> domains;
+  std::set<std::pair<std::string, std::uint16_t>> forwards;
 };
 
 /// One sandbox, or the program of one of its mounts: what arrives from it, what it may reach and
@@ -64,9 +71,11 @@ public:
   bool set_policy(const egress_policy& policy, std::uint64_t epoch);
   /// Connections for names of these domains, to the port of HTTPS, are the broker's. False: as
   /// above.
-  bool set_domains(std::vector<std::string> domains, std::uint64_t epoch);
-  bool has_domains() const { return !domains_.empty(); }
+  bool set_carried(carried_names names, std::uint64_t epoch);
+  bool has_domains() const { return !carried_.domains.empty(); }
   bool is_carried(std::string_view name) const;
+  /// May its broker have a connection there? Empty: yes.
+  std::string why_not_for_broker(const std::string& host, std::uint16_t port) const;
   /// Null: there is none now.
   const std::shared_ptr<broker_link>& broker() const { return broker_; }
   void set_broker(unique_fd way);
@@ -131,7 +140,7 @@ private:
   known_hosts hosts_;                      ///< The same.
   std::string host_name_;
   epoch_fence fence_;
-  std::vector<std::string> domains_;
+  carried_names carried_;
   std::shared_ptr<broker_link> broker_;
   boost::asio::steady_timer pause_;
   network_figures figures_;

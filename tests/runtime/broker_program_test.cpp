@@ -173,6 +173,44 @@ public:
     way->cut();
     co_return text;
   }
+  /// A client that stays, and has had an answer. Null: it has not come so far.
+  task<std::shared_ptr<stream>> stay(std::string name) {
+    auto both = pair_of(SOCK_STREAM);
+    gateway_packet said{word::client};
+    said.port = 443;
+    said.id = next_client_++;
+    send(said, name, both[1].get());
+    both[1].reset();
+    const auto way = std::make_shared<stream>(io, std::move(both[0]));
+    streams_.push_back(way);
+    const auto trusted = make_client_context(sandbox.certificate);
+    const auto ok = co_await way->connect_tls(**trusted, name, 5s, false);
+    if (!ok)
+      co_return nullptr;
+    co_await way->write("GET / HTTP/1.1\r\nhost: " + name + "\r\n\r\n");
+    std::string some(4096, '\0');
+    const auto size = co_await way->read(some.data(), some.size());
+    co_return size && *size > 0 ? way : nullptr;
+  }
+  static task<void> read_to_end(stream& of) {
+    std::string some(4096, '\0');
+    for (;;) {
+      const auto size = co_await of.read(some.data(), some.size());
+      if (!size)
+        co_return;
+      if (*size == 0)
+        co_return;
+    }
+  }
+  /// Another gateway in place of the one before, whose numbers begin anew.
+  void change_gateway() {
+    auto gate = pair_of(SOCK_SEQPACKET);
+    give(order::gateway, gate[1]);
+    gateway_ = descriptor{io, gate[0].release()};
+    next_client_ = 1;
+    asio::co_spawn(io, be_gateway(), asio::detached);
+  }
+  void tell(word what) { send(gateway_packet{what}, {}, -1); }
   void run(std::function<task<void>()> work) {
     bool done = false;
     asio::co_spawn(
@@ -256,7 +294,7 @@ private:
   std::unique_ptr<authority> signs_;
   unique_fd spawner_;
   descriptor gateway_, server_;
-  std::uint64_t last_ = 0;
+  std::uint64_t last_ = 0, next_client_ = 1000;
   std::vector<std::shared_ptr<stream>> streams_;
   const request_handler mirror_ = mirror;
 };
@@ -324,4 +362,35 @@ TEST_CASE("the broker does what the rules of its sandbox say, with no rights",
   });
   CHECK(it.over == 5);
   CHECK(it.from_clients > 0);
+}
+
+TEST_CASE("clients end with the gateway that has handed them over", "[broker][program]") {
+  running_broker it;
+  it.run([&]() -> task<void> {
+    std::vector<request_rule> rules{{"a.example", {}, respond_action{200, {}, "said"}}};
+    const auto used = co_await it.use(rules);
+    REQUIRE(used);
+    const auto old = co_await it.stay("a.example");
+    REQUIRE(old);
+    it.change_gateway();
+    co_await it.read_to_end(*old);
+    const auto next = co_await it.stay("a.example");
+    CHECK(next);
+  });
+}
+
+TEST_CASE("what is connected ends when the gateway says that an address is denied",
+          "[broker][program]") {
+  running_broker it;
+  it.run([&]() -> task<void> {
+    std::vector<request_rule> rules{{"a.example", {}, transform_action{{{"x-key", "secret"}}}}};
+    const auto used = co_await it.use(rules);
+    REQUIRE(used);
+    const auto old = co_await it.stay("a.example");
+    REQUIRE(old);
+    it.tell(word::changed);
+    co_await it.read_to_end(*old);
+    const auto next = co_await it.stay("a.example");
+    CHECK(next);
+  });
 }

@@ -4,8 +4,10 @@
 #include "tests/support/child_program.hpp"
 #include "tests/support/driven_broker.hpp"
 #include "tests/support/driven_gateway.hpp"
+#include "tests/support/inner_address.hpp"
 #include "tests/support/internet.hpp"
 
+#include <chrono>
 #include <fcntl.h>
 #include <memory>
 #include <string>
@@ -38,9 +40,11 @@ struct carried : internet {
     broker.use(all, broker.sandbox.certificate);
     std::string lines;
     for (const auto& each : all)
-      lines += each.domain + '\n';
+      lines += "carry " + each.domain + '\n';
+    lines += forwards;
     gateway.domains(slot, lines);
   }
+  std::string last_refusal() { return gateway.figures(slot).last_refusals.at(0).rule; }
   /// What curl says of a page of that host.
   std::string get(const std::string& host, const std::string& more = {},
                   const std::string& address = "203.0.113.2") const {
@@ -49,6 +53,7 @@ struct carried : internet {
                                  ":443:" + address + " https://" + host + "/ || echo failed $?"}));
   }
 
+  std::string forwards; ///< Lines of the places to which rules forward.
   wired_process box;
   driven_gateway gateway;
   driven_broker broker;
@@ -110,4 +115,72 @@ TEST_CASE("what the policy forbids the broker does not get", "[gateway][broker]"
   at.gateway.policy(slot, {.allow_rest = true, .rules = {{false, "a.example"}}});
   CHECK(at.get("a.example").starts_with("failed "));
   CHECK(at.gateway.figures(slot).last_refusals.at(0).rule == "deny a.example");
+}
+
+TEST_CASE("a name with rules is reached by HTTPS alone", "[gateway][broker]") {
+  carried at;
+  at.rules({answering("a.example", "by the rule\n")});
+  const auto inner = inner_address(at.box, "a.example");
+  CHECK(at.get("a.example", {}, inner) == "by the rule\n");
+  const auto curl = [&](const std::string& words) {
+    return output_of(at.box.with(
+      {"/bin/sh", "-c", "curl -sk --max-time 20 " + words + " || echo failed $?"}));
+  };
+  // Nameless TLS, as to an address; and no TLS at all.
+  CHECK(curl("https://" + inner + "/").starts_with("failed "));
+  CHECK(at.last_refusal() == "a name with rules is reached by HTTPS alone");
+  CHECK(curl("http://" + inner + ":443/").starts_with("failed "));
+  CHECK(curl("-H 'Host: a.example' http://" + inner + "/").starts_with("failed "));
+  CHECK(at.gateway.figures(slot).refusals == 3);
+}
+
+TEST_CASE("rules answer for a name that leads nowhere", "[gateway][broker]") {
+  carried at;
+  at.rules({answering("nowhere.example", "by the rule\n")});
+  CHECK(at.get("nowhere.example", {}, inner_address(at.box, "nowhere.example")) ==
+        "by the rule\n");
+}
+
+TEST_CASE("an address that is allowed is reached without the rules of a name that is not",
+          "[gateway][broker]") {
+  carried at;
+  at.rules({answering("a.example", "by the rule\n")});
+  at.gateway.policy(slot, {.allow_rest = false, .rules = {{true, "203.0.113.2/32"}}});
+  CHECK(at.get("a.example") == "site 203.0.113.2 tls a.example\n");
+  at.gateway.policy(
+    slot, {.allow_rest = false, .rules = {{true, "203.0.113.2/32"}, {true, "a.example"}}});
+  CHECK(at.get("a.example") == "by the rule\n");
+}
+
+TEST_CASE("a broker is connected to hosts with rules, and to which they forward, and no others",
+          "[gateway][broker]") {
+  carried at;
+  const std::vector<request_rule> rules{
+    {"a.example", {}, forward_action{"https://b.example"}},
+  };
+  at.rules(rules);
+  // There is nobody to sign its token, so the broker asks for no connection.
+  CHECK(at.get("a.example").starts_with("The request was not forwarded"));
+  // What a broker may ask for does not depend on that.
+  at.broker.use({{"a.example", {}, transform_action{{{"x-key", "secret"}}}}},
+                at.broker.sandbox.certificate);
+  CHECK(at.get("a.example").find("self-signed certificate") != std::string::npos);
+  at.gateway.domains(slot, "carry c.example\ncarry a.example\n");
+  at.gateway.policy(slot, {.allow_rest = true, .rules = {{false, "203.0.113.2/32"}}});
+  CHECK(at.get("a.example", {}, "203.0.113.3") ==
+        "a.example: its address is refused (deny 203.0.113.2/32)\n");
+}
+
+TEST_CASE("what went to the port of HTTPS unseen ends when rules come", "[gateway][broker]") {
+  carried at;
+  child_program client{at.box.with(
+    {"/usr/bin/python3", "-c",
+     "import socket,ssl\nc=ssl.create_default_context(); c.check_hostname=False\n"
+     "c.verify_mode=ssl.CERT_NONE\n"
+     "s=c.wrap_socket(socket.create_connection(('203.0.113.2',443)),server_hostname='b.example')\n"
+     "print('open',flush=True)\n"
+     "try: s.recv(1)\nexcept OSError: pass\nprint('over',flush=True)"})};
+  REQUIRE(client.read_line(std::chrono::seconds{30}) == "open");
+  at.rules({answering("a.example", "by the rule\n")});
+  CHECK(client.read_line(std::chrono::seconds{30}) == "over");
 }

@@ -4,6 +4,7 @@
 #include "tests/support/child_program.hpp"
 #include "tests/support/driven_gateway.hpp"
 #include "tests/support/eventually.hpp"
+#include "tests/support/inner_address.hpp"
 #include "tests/support/internet.hpp"
 
 #include <algorithm>
@@ -74,13 +75,7 @@ struct scene : internet {
   }
   /// The address inside that stands for a name.
   std::string address_of(const std::string& name) const {
-    return output_of(box.with(
-      {"/usr/bin/python3", "-c",
-       "import socket,sys\nq=socket.socket(type=socket.SOCK_DGRAM); q.settimeout(20)\n"
-       "l=b''.join(bytes([len(w)])+w.encode() for w in sys.argv[1].split('.'))\n"
-       "q.sendto(b'\\x12\\x34\\1\\0\\0\\1\\0\\0\\0\\0\\0\\0'+l+b'\\0\\0\\1\\0\\1',('9.9.9.9',53))\n"
-       "print(socket.inet_ntoa(q.recv(512)[-4:]),end='')",
-       name}));
+    return inner_address(box, name);
   }
   network_failure last_failure() { return gateway.figures(slot).last_failures.at(0); }
   /// Looks until so many are counted.
