@@ -3,8 +3,10 @@
 #include "actors/protocol/messages.hpp"
 #include "actors/record_keys.hpp"
 #include "base/error.hpp"
+#include "base/token_signer.hpp"
 #include "storage/store.hpp"
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -23,6 +25,10 @@ using run_disk_rule = std::function<snapshot_retention(const api_metadata&)>;
 /// What a run that is about to begin may use and reach, in the same way. None: what the sandbox
 /// has.
 using run_limits_rule = std::function<std::optional<run_limits>(const api_metadata&)>;
+
+/// What tokens say that are signed for a run of a sandbox, in the same way.
+using claims_rule = std::function<token_claims(const std::string& sandbox, const api_metadata&,
+                                               std::uint64_t run)>;
 
 /// Is this a key of that kind?
 bool is_metadata(std::string_view key);

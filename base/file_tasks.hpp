@@ -37,6 +37,9 @@ enum class file_task : std::uint32_t {
              ///< user's; the link leads to the directory, if there is at most an empty one in its
              ///< place. how `anew`: directories that are there become the user's. Else they stay
              ///< as they are, and so does a user that has the name.
+  trust, ///< pem. Root's. Takes frames first, as a write does: the bundle for a sandbox that has
+         ///< none. The certificate goes where programs look for authorities, and into the bundle
+         ///< (trust_bundle), in place of that of an earlier `trust`. Answers with a file_head alone.
 };
 
 /// What one task can be told. A byte more for each word's end.
@@ -57,7 +60,8 @@ constexpr bool is_path(file_task what, std::size_t word) {
     case file_task::make_directories:
     case file_task::permit: return word % 4 == 0;
     case file_task::replace: return word % 3 == 0;
-    case file_task::name_user: return false; // Nothing of them is completed.
+    case file_task::name_user:
+    case file_task::trust: return false; // Nothing of them is completed.
   }
   return false;
 }

@@ -14,6 +14,9 @@ inline constexpr std::string_view inner_profile =
   "# Programs that are installed without root.\n"
   "PATH=\"$HOME/.local/bin:$HOME/.cargo/bin:$HOME/go/bin:$PATH\"\n";
 
+/// The authorities that programs believe, as PEM: where Debian has them.
+inline constexpr const char* trust_bundle = "/etc/ssl/certs/ca-certificates.crt";
+
 /// A file of /etc/sudoers.d, for a sudo of a package's: each user becomes any other without a
 /// password, as by Insula's own.
 inline constexpr std::string_view inner_sudo_rule =

@@ -89,6 +89,14 @@ struct network_totals {
   std::array<std::uint64_t, connection_failures> failures{}; ///< Of each kind.
 };
 
+/// What a rule about requests has done, since it came.
+struct rule_figures {
+  std::uint64_t requests = 0;
+  std::uint64_t bytes_in = 0;  ///< Bodies of answers.
+  std::uint64_t bytes_out = 0; ///< Bodies of requests.
+  unsigned last_status = 0;    ///< 0: there was none.
+};
+
 /// Since the sandbox's start.
 struct network_figures {
   std::uint64_t bytes_in = 0;  ///< To the sandbox.
@@ -100,6 +108,7 @@ struct network_figures {
   std::uint64_t gateway_us = 0; ///< The processor's time that the gateway has spent for it.
   std::uint64_t failures = 0;
   std::vector<network_failure> last_failures; ///< As last_refusals.
+  std::vector<rule_figures> rules; ///< Of those about requests, in their order; no text has them.
 };
 
 inline constexpr std::size_t max_kept_refusals = 64;

@@ -76,6 +76,7 @@ struct request_rule {
 };
 
 inline constexpr std::size_t max_request_rules = 256;
+inline constexpr int regex_memory = 1 << 20; ///< Of each regular expression, in bytes.
 inline constexpr std::size_t max_rules_bytes = 256u << 10; ///< Of all of a sandbox, as text.
 
 /// The URL in its normal form: https, a host in lower case, a port if it is not 443, and a path
@@ -93,5 +94,15 @@ result<void> check(const std::vector<request_rule>& rules);
 /// to_text() has not written.
 std::string to_text(const std::vector<request_rule>& rules);
 result<std::vector<request_rule>> rules_from_text(std::string_view text);
+
+/// Rules as they are kept and travel: what may be seen of them apart from what may not, which are
+/// the values of headers and the bodies of answers. base/sealed_rules.hpp makes them.
+struct sealed_rules {
+  std::string shape;  ///< to_text() of the rules without these values.
+  std::string sealed; ///< to_text() of the rules, sealed. Empty: there are none.
+
+  bool empty() const { return sealed.empty(); }
+  bool operator==(const sealed_rules&) const = default;
+};
 
 } // namespace insula

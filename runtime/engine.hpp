@@ -6,6 +6,7 @@
 #include "base/network.hpp"
 #include "base/process_input.hpp"
 #include "base/process_output.hpp"
+#include "base/token_signer.hpp"
 #include "base/unique_fd.hpp"
 #include "runtime/disk_changes.hpp"
 
@@ -50,12 +51,30 @@ struct image_layers {
 inline constexpr std::size_t max_name_bytes = 128;
 inline constexpr std::size_t max_label_bytes = 512;
 
+/// What is done with single requests of the sandbox on their way out, and by whose authority. Only
+/// the engine opens what is sealed.
+struct request_orders {
+  std::string sealed_rules; ///< As seal_rules() gives them. Empty: there are none.
+  std::string certificate;  ///< Of the sandbox's own authority, PEM.
+  std::string sealed_key;   ///< As engine::make_authority() gives it, with the certificate.
+  token_claims identity = {}; ///< What tokens for places to which rules forward say.
+
+  bool empty() const { return sealed_rules.empty(); }
+  bool operator==(const request_orders&) const = default;
+};
+
+/// Another authority for a sandbox.
+struct made_authority {
+  std::string certificate, sealed_key;
+};
+
 struct sandbox_spec {
   std::string host_name; ///< At most 63 bytes.
   image_layers image;
   sandbox_limits limits;
   std::string name;      ///< By which a later server adopts it. Empty: none does, and it is ended.
-  egress_policy network; ///< Holds before anything is told of it.
+  egress_policy network; ///< Holds before anything is told of it, and so do the next ones.
+  request_orders requests = {};
   std::uint64_t epoch = 0; ///< Under which its id is held by whoever asks; 0: it is nobody's yet.
   /// Programs that change the user work in it, so its users may become its root: one of its own
   /// ids, with the capabilities that its root always has.
@@ -72,6 +91,7 @@ struct sandbox_identity {
   std::string name; ///< As sandbox_spec has it, and the next two.
   egress_policy network;
   std::uint64_t epoch = 0;
+  request_orders requests = {};
 };
 
 /// Who runs inside, as the sandbox sees it.
@@ -467,10 +487,18 @@ public:
   /// limits::name_user_patience.
   virtual void name_user(const user_account& who, std::function<void(result<void>)> on_named) = 0;
 
+  /// Programs in it believe this authority (PEM) from now on, in place of one before. Where its image
+  /// has no authorities, they also believe those of the node. Errors: launch_failed, sandbox_not_running, io_failed; deadline_exceeded, after
+  /// limits::name_user_patience.
+  virtual void trust_authority(const std::string& certificate,
+                               std::function<void(result<void>)> on_trusted) = 0;
+
   /// From now on it may reach what this says; answers when that is so, and what is open and
-  /// forbidden by it has been cut. Errors: io_failed (the gateway does not answer: what held before
-  /// goes on to hold, or nothing passes), sandbox_not_running.
-  virtual void set_network(const egress_policy& policy,
+  /// forbidden by it has been cut. Both hold from the same moment. One after the other: of those
+  /// that wait the last one counts, and all are answered by it. Errors: io_failed (the gateway or
+  /// the broker does not answer: what held before goes on to hold, or nothing passes),
+  /// sandbox_not_running; invalid_request, for requests with an expression that is none.
+  virtual void set_network(const egress_policy& policy, const request_orders& requests,
                            std::function<void(result<void>)> on_set) = 0;
   /// Errors as of set_network().
   virtual void measure_network(std::function<void(result<network_figures>)> tell) = 0;
@@ -565,6 +593,10 @@ public:
   virtual bool keeps_snapshots() const = 0;
   /// Names of those that are there. Errors: io_failed.
   virtual void list_snapshots(std::function<void(result<std::vector<std::string>>)> tell) = 0;
+
+  /// For a sandbox that is to have rules about requests. Takes less than a millisecond. Errors:
+  /// forbidden, this engine carries no requests; internal.
+  virtual result<made_authority> make_authority() const = 0;
 
   /// The essential parts that are missing, in words; empty when all is well.
   virtual std::vector<std::string> ailments() const = 0;

@@ -306,9 +306,9 @@ void gateway_client::connect(unique_fd way) {
 }
 
 void gateway_client::set_policy(std::uint32_t slot, std::uint64_t epoch,
-                                const egress_policy& policy,
+                                const egress_policy& policy, const std::string& carried,
                                 std::function<void(result<void>)> on_set) {
-  boost::asio::post(shared_->io_, [self = shared_, slot, epoch, text = to_text(policy),
+  boost::asio::post(shared_->io_, [self = shared_, slot, epoch, text = carried + to_text(policy),
                                    on_set = std::move(on_set)]() mutable {
     self->set_policy(slot, epoch, std::move(text), std::move(on_set));
   });

@@ -36,10 +36,11 @@ public:
   /// The way to a gateway, in place of the one before.
   void connect(unique_fd way);
 
-  /// Answers once the policy holds, or one that was given later does. Errors: io_failed (it does
+  /// Answers once the policy holds, or one that was given later does. `carried`: lines as of
+  /// gateway::question::policy. Errors: io_failed (it does
   /// not answer; the policy is told to the next one that does), sandbox_not_running, stale_epoch.
   void set_policy(std::uint32_t slot, std::uint64_t epoch, const egress_policy& policy,
-                  std::function<void(result<void>)> on_set);
+                  const std::string& carried, std::function<void(result<void>)> on_set);
   /// Errors: io_failed, sandbox_not_running, limit_reached.
   void measure(std::uint32_t slot, std::function<void(result<network_figures>)> tell);
   /// Of all slots. Errors: io_failed, limit_reached.

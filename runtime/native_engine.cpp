@@ -3,11 +3,15 @@
 #include "base/failpoint.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
+#include "base/packed_text.hpp"
+#include "base/sealed_rules.hpp"
 #include "base/size_text.hpp"
 #include "base/tree_frames.hpp"
 #include "runtime/agent/protocol.hpp"
 #include "runtime/agent/tree_operations.hpp"
 #include "runtime/agent_list.hpp"
+#include "runtime/broker/authority.hpp"
+#include "runtime/broker_client.hpp"
 #include "runtime/gateway_client.hpp"
 #include "runtime/held_label.hpp"
 #include "runtime/input_pipe.hpp"
@@ -24,7 +28,10 @@
 #include "runtime/spawner_client.hpp"
 #include "runtime/terminal.hpp"
 
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/local/stream_protocol.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
 
 #include <algorithm>
 #include <array>
@@ -58,7 +65,9 @@ struct native_engine_core {
       , pool(threads)
       , gateway(pool.context(0), {options.resolvers, options.allowed_private})
       , spawner(pool.context(0), link, [this](unique_fd way) { gateway.connect(std::move(way)); })
+      , brokers(pool.context(0), spawner)
       , generation(link.generation)
+      , carries_requests(link.brokers && options.secrets)
       , gaining_rights(link.gaining_rights)
       , disk_snapshots(link.disk_snapshots)
       , shows_snapshots(link.shows_snapshots)
@@ -119,6 +128,7 @@ struct native_engine_core {
       free_slots.push_back(slot);
     sandboxes.erase(slot);
     gateway.forget(slot);
+    brokers.forget(slot);
   }
 
   void know(std::uint32_t slot, std::weak_ptr<native_sandbox> box) {
@@ -145,9 +155,11 @@ struct native_engine_core {
   gateway_client gateway;
   last_totals totals;
   spawner_client spawner;
+  broker_client brokers;
   std::atomic<std::uint64_t> failed_launches{0};
   std::atomic<bool> handed_over{false}; ///< What is adopted from then on is left as it is.
   const std::uint64_t generation;       ///< Of this server, among those of its spawner.
+  const bool carries_requests;          ///< Its spawner starts brokers, and there is a key.
   const bool gaining_rights;            ///< Its spawner can make sandboxes with `sudo`.
   const bool disk_snapshots;            ///< Its spawner takes snapshots of disks,
   const bool shows_snapshots;           ///< can show them to its sandboxes,
@@ -274,6 +286,28 @@ error launch_failure(const agent::notice& said) {
           what + "the machine has no room for one more (net.core.bpf_jit_limit)"};
 }
 
+/// What the gateway has to know of rules: lines as of gateway::question::policy.
+std::string places_of(const std::vector<request_rule>& rules) {
+  constexpr std::string_view scheme = "https://";
+  std::set<std::string> lines;
+  for (const auto& each : rules) {
+    lines.insert("carry " + each.domain + '\n');
+    const auto* forward = std::get_if<forward_action>(&each.action);
+    if (forward == nullptr)
+      continue;
+    auto authority = std::string_view{forward->url}.substr(scheme.size());
+    authority = authority.substr(0, authority.find('/'));
+    const auto colon = authority.find(':');
+    const std::string host{authority.substr(0, colon)};
+    const std::string port{colon == std::string_view::npos ? "443" : authority.substr(colon + 1)};
+    lines.insert("forward " + host + ' ' + port + '\n');
+  }
+  std::string text;
+  for (const auto& each : lines)
+    text += each;
+  return text;
+}
+
 /// One in each line; a line that has none, or less than 1, is left out.
 std::vector<std::int32_t> parse_numbers(std::string_view text) {
   std::vector<std::int32_t> all;
@@ -311,7 +345,7 @@ public:
       , epoch_(epoch) {}
 
   void launch(const sandbox_spec& spec);
-  void adopt(held_sandbox from, const egress_policy& network);
+  void adopt(held_sandbox from, const sandbox_spec& spec);
   void fall_silent(); ///< Nothing is heard or told any more. Any thread.
 
   const creation_times& creation() const override { return creation_; }
@@ -331,7 +365,10 @@ public:
   result<unique_fd> open_tree(const tree_request& wanted, sandbox_user user) override;
   result<unique_fd> open_file_task(file_task what, const std::vector<std::string>& words,
                                    sandbox_user user) override;
-  void set_network(const egress_policy& policy, std::function<void(result<void>)> on_set) override;
+  void trust_authority(const std::string& certificate,
+                       std::function<void(result<void>)> on_trusted) override;
+  void set_network(const egress_policy& policy, const request_orders& requests,
+                   std::function<void(result<void>)> on_set) override;
   void measure_network(std::function<void(result<network_figures>)> tell) override;
   void open_sockets(sockets_request wanted,
                     std::function<void(result<std::vector<unique_fd>>)> tell) override;
@@ -362,6 +399,12 @@ private:
     std::chrono::steady_clock::time_point deadline;
     std::chrono::milliseconds pause;
   };
+  /// What set_network() was given.
+  struct network_wish {
+    egress_policy policy = {};
+    request_orders requests = {};
+    std::function<void(result<void>)> on_set = nullptr;
+  };
   enum class stillness : std::uint8_t { not_yet, still, given_up };
 
   void await_stillness(freezing wanted);
@@ -385,7 +428,11 @@ private:
   void note_launch(const spawner::launch_clock& done);
   void note_agent(std::uint64_t launched_ns);
   void answered(std::uint64_t ping);
-  void await_network(const egress_policy& policy);
+  void await_network(network_wish wanted);
+  void carry_out_next();
+  void carry_out(const network_wish& wanted);
+  void carried_out(const result<void>& outcome);
+  result<broker_orders> orders_for(const request_orders& requests, std::string& carried);
   void part_ready();
   void network_refused(const error& why);
   void begin_claim(sandbox_identity who, sandbox_listener heard_by);
@@ -477,9 +524,13 @@ private:
   std::string tag_;  ///< By which a later server adopts it.
   sandbox_limits limits_;
   sandbox_listener listener_;
+  std::vector<network_wish> network_wishes_; ///< That wait, while another one is carried out.
+  std::vector<std::function<void(result<void>)>> network_asked_; ///< Of the one that is.
+  bool setting_network_ = false;
+  bool has_broker_ = false;
   unsigned lacks_ = 0; ///< Answers without which it is not ready, or not somebody's yet.
   bool agent_ready_ = false;
-  egress_policy first_network_; ///< Until the gateway has been asked for it.
+  network_wish first_network_; ///< Until the gateway has been asked for it.
   boost::asio::steady_timer deadline_;
   bool adopting_ = false;   ///< What there is has been asked for, not how the start went,
   bool unreported_ = false; ///< and not all of it has been said.
@@ -536,7 +587,7 @@ spawner::limits ceilings_of(const sandbox_limits& from) {
 void native_sandbox::launch(const sandbox_spec& spec) {
   prepare_late_output();
   open_log_account(false);
-  first_network_ = spec.network;
+  first_network_ = {spec.network, spec.requests};
   tag_ = spec.name;
   spawner::request wanted{};
   wanted.what = spawner::op::create;
@@ -629,14 +680,15 @@ void native_sandbox::connect(unique_fd control, unique_fd freezer) {
 
 // ---- What an earlier server has left
 
-void native_sandbox::adopt(held_sandbox from, const egress_policy& network) {
+void native_sandbox::adopt(held_sandbox from, const sandbox_spec& spec) {
   prepare_late_output();
   open_log_account(true);
   told_kills_ = memory_kills(); // By an earlier server, or to nobody.
   const auto epoch = epoch_;
   adopting_ = unreported_ = true;
+  has_broker_ = engine_->carries_requests; // It may.
   tag_ = from.tag;
-  first_network_ = network;
+  first_network_ = {spec.network, spec.requests};
   for (auto& each : from.mounts)
     mounts_.emplace(std::move(each.path), known_mount{each.name, true, each.good});
   for (auto& each : from.held)
@@ -1052,8 +1104,8 @@ void native_sandbox::ping(std::function<void()> on_answer) {
 // ---- The network
 
 /// What it may reach holds before anybody is told of it.
-void native_sandbox::await_network(const egress_policy& policy) {
-  set_network(policy, [weak = weak_from_this()](const result<void>& outcome) {
+void native_sandbox::await_network(network_wish wanted) {
+  set_network(wanted.policy, wanted.requests, [weak = weak_from_this()](const result<void>& outcome) {
     const auto self = weak.lock();
     if (!self)
       return;
@@ -1073,16 +1125,108 @@ void native_sandbox::network_refused(const error& why) {
   part_ready();
 }
 
-void native_sandbox::set_network(const egress_policy& policy,
+void native_sandbox::set_network(const egress_policy& policy, const request_orders& requests,
                                  std::function<void(result<void>)> on_set) {
-  const std::lock_guard ours{guard_}; // As in usage().
+  boost::asio::post(io_, [self = shared_from_this(),
+                          wish = network_wish{policy, requests, std::move(on_set)}]() mutable {
+    self->network_wishes_.push_back(std::move(wish));
+    if (!self->setting_network_)
+      self->carry_out_next();
+  });
+}
+
+/// Of those that wait the last one counts.
+void native_sandbox::carry_out_next() {
+  if (network_wishes_.empty())
+    return;
+  setting_network_ = true;
+  network_asked_.clear();
+  for (auto& each : network_wishes_)
+    network_asked_.push_back(std::move(each.on_set));
+  const auto last = std::move(network_wishes_.back());
+  network_wishes_.clear();
+  carry_out(last);
+}
+
+void native_sandbox::carried_out(const result<void>& outcome) {
+  setting_network_ = false;
+  const auto asked = std::exchange(network_asked_, {});
+  carry_out_next();
+  for (const auto& each : asked)
+    each(outcome);
+}
+
+/// The broker first: what the gateway hands to it has its rules by then. One that is not needed
+/// any more ends last.
+void native_sandbox::carry_out(const network_wish& wanted) {
+  const auto done = [self = shared_from_this()](const result<void>& outcome) {
+    boost::asio::post(self->io_, [self, outcome] { self->carried_out(outcome); });
+  };
+  std::string carried;
+  std::optional<broker_orders> orders;
+  if (!wanted.requests.empty()) {
+    auto made = orders_for(wanted.requests, carried);
+    if (!made)
+      return done(made.reason());
+    orders = std::move(*made);
+  }
+  const auto tell_gateway = [self = shared_from_this(), policy = wanted.policy, carried, done] {
+    const std::lock_guard ours{self->guard_}; // As in usage().
+    if (self->over_)
+      return done(has_ended);
+    self->engine_->gateway.set_policy(self->slot_, self->epoch_, policy, carried, done);
+  };
+  const std::lock_guard ours{guard_};
   if (over_)
-    return boost::asio::post(io_, [on_set = std::move(on_set)] { on_set(has_ended); });
-  engine_->gateway.set_policy(
-    slot_, epoch_, policy,
-    [self = shared_from_this(), on_set = std::move(on_set)](const result<void>& outcome) {
-      boost::asio::post(self->io_, [on_set, outcome] { on_set(outcome); });
-    });
+    return done(has_ended);
+  const bool had_broker = std::exchange(has_broker_, orders.has_value());
+  if (orders)
+    return engine_->brokers.use(mine(), std::move(*orders),
+                                [tell_gateway, done](const result<void>& outcome) {
+                                  outcome ? tell_gateway() : done(outcome);
+                                });
+  const auto end_broker = [self = shared_from_this(), done,
+                           where = mine()](const result<void>& outcome) {
+    if (outcome)
+      self->engine_->brokers.end(where);
+    done(outcome);
+  };
+  std::function<void(result<void>)> then = done;
+  if (had_broker)
+    then = end_broker;
+  engine_->gateway.set_policy(slot_, epoch_, wanted.policy, {}, std::move(then));
+}
+
+result<broker_orders> native_sandbox::orders_for(const request_orders& requests,
+                                                 std::string& carried) {
+  if (!engine_->carries_requests)
+    return error{errc::forbidden, "this node carries no requests for rules"};
+  const auto rules = open_rules(*engine_->options.secrets, requests.sealed_rules);
+  if (!rules)
+    return rules.reason();
+  carried = places_of(*rules);
+  broker_orders made;
+  made.text = [engine = engine_, requests]() -> result<std::string> {
+    const auto& box = *engine->options.secrets;
+    auto key = open_key(box, requests.sealed_key);
+    if (!key)
+      return key.reason();
+    const auto opened = open_rules(box, requests.sealed_rules);
+    if (!opened)
+      return opened.reason();
+    packed_writer all;
+    all.text(requests.certificate).text(*key).text(engine->options.trusted);
+    all.text(to_text(*opened));
+    wipe(*key);
+    return all.take();
+  };
+  made.token = [engine = engine_,
+                identity = requests.identity](const std::string& audience) -> result<std::string> {
+    if (!engine->options.sign)
+      return error{errc::forbidden, "this node signs no tokens"};
+    return engine->options.sign(identity, audience);
+  };
+  return made;
 }
 
 void native_sandbox::measure_network(std::function<void(result<network_figures>)> tell) {
@@ -1091,7 +1235,15 @@ void native_sandbox::measure_network(std::function<void(result<network_figures>)
     return boost::asio::post(io_, [tell = std::move(tell)] { tell(has_ended); });
   engine_->gateway.measure(
     slot_, [self = shared_from_this(), tell = std::move(tell)](result<network_figures> read) {
-      boost::asio::post(self->io_, [tell, read = std::move(read)] { tell(read); });
+      if (!read)
+        return boost::asio::post(self->io_, [tell, read = std::move(read)] { tell(read); });
+      self->engine_->brokers.measure(
+        self->slot_, [self, tell, all = std::move(*read)](
+                       const result<std::vector<rule_figures>>& rules) mutable {
+          if (rules)
+            all.rules = *rules;
+          boost::asio::post(self->io_, [tell, all = std::move(all)] { tell(all); });
+        });
     });
 }
 
@@ -1163,6 +1315,63 @@ void native_sandbox::name_user(const user_account& who,
                     if (text->size() != sizeof head + sizeof last)
                       return on_named(error{errc::io_failed, "the sandbox's answer was cut"});
                     on_named({});
+                  });
+}
+
+namespace {
+
+/// What is sent to a file task, and the socket through which.
+struct task_input {
+  task_input(boost::asio::io_context& io, unique_fd end)
+      : socket(io, boost::asio::local::stream_protocol{}, end.release()) {}
+
+  boost::asio::local::stream_protocol::socket socket;
+  std::string frames;
+};
+
+std::string as_frames(std::string_view text) {
+  std::string all;
+  for (;;) {
+    const auto part = text.substr(0, max_frame_bytes);
+    all += as_bytes(frame_head{static_cast<std::uint32_t>(part.size())});
+    if (part.empty())
+      return all;
+    all += part;
+    text.remove_prefix(part.size());
+  }
+}
+
+} // namespace
+
+void native_sandbox::trust_authority(const std::string& certificate,
+                                     std::function<void(result<void>)> on_trusted) {
+  const auto answer = [self = shared_from_this(), on_trusted](const result<void>& outcome) {
+    boost::asio::post(self->io_, [on_trusted, outcome] { on_trusted(outcome); });
+  };
+  if (!engine_->carries_requests)
+    return answer(error{errc::forbidden, "this node carries no requests for rules"});
+  auto channel = open_file_task(file_task::trust, {certificate}, {0, 0});
+  if (!channel)
+    return answer(channel.reason());
+  unique_fd writes{::fcntl(channel->get(), F_DUPFD_CLOEXEC, 0)};
+  if (!writes)
+    return answer(error{errc::launch_failed, std::strerror(errno)});
+  const auto input = std::make_shared<task_input>(io_, std::move(writes));
+  input->frames = as_frames(engine_->options.trusted);
+  boost::asio::async_write(input->socket, boost::asio::buffer(input->frames),
+                           [input](const boost::system::error_code&, std::size_t) {});
+  read_agent_list(io_, std::move(*channel), limits::name_user_patience, limits::port_list_bytes,
+                  [answer](const result<std::string>& text) {
+                    file_head head{};
+                    if (!text)
+                      return answer(text.reason());
+                    if (text->size() != sizeof head)
+                      return answer(error{errc::io_failed, "the sandbox has not answered"});
+                    std::memcpy(&head, text->data(), sizeof head);
+                    if (head.error != 0 || head.step != 0)
+                      return answer(error{errc::io_failed, "step " + std::to_string(head.step) +
+                                                             ": " + std::strerror(head.error)});
+                    answer({});
                   });
 }
 
@@ -1335,7 +1544,7 @@ void native_sandbox::begin_claim(sandbox_identity who, sandbox_listener heard_by
       });
     });
   }
-  await_network(who.network);
+  await_network({who.network, who.requests});
   ping([weak = weak_from_this()] {
     if (const auto self = weak.lock())
       self->part_ready();
@@ -2227,6 +2436,7 @@ native_engine::native_engine(io_pool& pool, native_options options, spawner_link
 
 /// Nobody is called back any more once this has gone.
 native_engine::~native_engine() {
+  core_->brokers.let_go();
   core_->spawner.let_go();
   core_->gateway.let_go();
   core_->pool.settle(); // What the spawner has said last has been passed on.
@@ -2316,7 +2526,7 @@ void native_engine::adopt(const sandbox_spec& spec, sandbox_listener listener) {
   const auto made = std::make_shared<native_sandbox>(core_, slot, spec.name, spec.epoch,
                                                      spec.limits, std::move(listener));
   core_->know(slot, made);
-  made->adopt(std::move(*found), spec.network);
+  made->adopt(std::move(*found), spec);
   if (core_->handed_over) // Too late for hand_over() to find it.
     made->fall_silent();
 }
@@ -2336,6 +2546,21 @@ void native_engine::hand_over() {
   core_->spawner.let_go();
   core_->gateway.let_go();
   core_->pool.settle();
+}
+
+result<made_authority> native_engine::make_authority() const {
+  if (!core_->carries_requests)
+    return error{errc::forbidden, "this node carries no requests for rules"};
+  const auto now = std::chrono::duration_cast<std::chrono::seconds>(
+    std::chrono::system_clock::now().time_since_epoch());
+  auto made = broker::make_authority(now.count());
+  if (!made)
+    return made.reason();
+  auto sealed = seal_key(*core_->options.secrets, made->key);
+  wipe(made->key);
+  if (!sealed)
+    return sealed.reason();
+  return made_authority{std::move(made->certificate), std::move(*sealed)};
 }
 
 std::vector<std::string> native_engine::ailments() const {

@@ -2,6 +2,7 @@
 
 #include "base/io_pool.hpp"
 #include "base/limits.hpp"
+#include "base/secret_box.hpp"
 #include "runtime/cgroup.hpp"
 #include "runtime/engine.hpp"
 #include "runtime/shell_patience.hpp"
@@ -25,6 +26,11 @@ struct native_options {
   std::uint64_t memory_reserve = 0; ///< As of spawner_options.
   std::chrono::milliseconds reader_patience = limits::reader_patience;
   shell_patience shells;
+  /// Opens what request_orders have sealed. Null: no requests are carried.
+  std::shared_ptr<const secret_box> secrets = nullptr;
+  token_signer sign = nullptr; ///< Null: none is signed, and nothing is forwarded.
+  /// The authorities by which servers are known, as PEM.
+  std::string trusted = {};
   bool seccomp_filters = true; ///< Processes in sandboxes may load filters of system calls.
 };
 
@@ -49,6 +55,7 @@ public:
   void drop_snapshot(const std::string& name,
                      std::function<void(result<void>)> on_dropped) override;
   bool keeps_snapshots() const override;
+  result<made_authority> make_authority() const override;
   void list_snapshots(std::function<void(result<std::vector<std::string>>)> tell) override;
   std::vector<std::string> ailments() const override;
   std::optional<error> refuses_more() const override;

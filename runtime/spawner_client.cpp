@@ -220,6 +220,7 @@ std::optional<spawner_link> greet(unique_fd& socket) {
   link.generation = heard->said.name;
   link.layers_over_images = (heard->said.flags & spawner::layers_over_images) != 0;
   link.gaining_rights = (heard->said.flags & spawner::gaining_rights) != 0;
+  link.brokers = (heard->said.flags & spawner::brokering) != 0;
   link.attaches_drives = (heard->said.flags & spawner::attaching_drives) != 0;
   link.disk_snapshots = (heard->said.flags & spawner::disk_snapshots) != 0;
   link.shows_snapshots = (heard->said.flags & spawner::showing_snapshots) != 0;
@@ -344,6 +345,7 @@ struct spawner_client::shared {
     std::vector<std::function<void(result<void>)>> on_gone;
     std::function<void(result<void>)> on_claimed = nullptr;
     std::function<void(std::uint64_t)> on_mount_ended = nullptr;
+    std::function<void()> on_broker_ended = nullptr;
     std::function<void(bool)> on_charged = nullptr;
   };
   using mount_key = std::pair<std::uint32_t, std::uint64_t>; ///< Slot and name.
@@ -384,15 +386,19 @@ void spawner_client::shared::opened(const spawner::notice& said, std::vector<uni
   if (!tell)
     return;
   const bool shown = said.what == spawner::event::snapshot_shown;
+  const bool is_broker = said.what == spawner::event::broker;
   if (said.error == ESRCH)
     return tell(error{errc::sandbox_not_running, "the sandbox has ended"});
   if (said.error != 0 && said.step != 0)
     return tell(not_held);
   if (said.error == ENOENT && shown)
     return tell(error{errc::not_found, "what the snapshot had is not there"});
+  if (said.error == EAGAIN && is_broker)
+    return tell(error{errc::limit_reached, "the broker before is on its way out"});
   if (said.error != 0 || fds.empty())
-    return tell(error{errc::io_failed, std::string{shown ? "showing a snapshot: "
-                                                         : "making sockets in the sandbox: "} +
+    return tell(error{errc::io_failed, std::string{is_broker ? "starting the broker: "
+                                                   : shown   ? "showing a snapshot: "
+                                                             : "making sockets in the sandbox: "} +
                                          std::strerror(said.error != 0 ? said.error : EMFILE)});
   tell(std::move(fds));
 }
@@ -477,6 +483,19 @@ void spawner_client::shared::heard(const spawner::notice& said, std::string_view
   if (said.what == spawner::event::disk_flushed || said.what == spawner::event::snapshot_taken ||
       said.what == spawner::event::snapshot_dropped || said.what == spawner::event::snapshots)
     return heard_of_snapshot(said, text);
+  if (said.what == spawner::event::broker)
+    return opened(said, std::move(fds));
+  if (said.what == spawner::event::broker_ended) {
+    std::function<void()> tell;
+    {
+      const std::lock_guard hold{guard};
+      if (const auto at = slots.find(said.slot); at != slots.end())
+        tell = at->second.on_broker_ended;
+    }
+    if (tell)
+      tell();
+    return;
+  }
   if (said.what == spawner::event::gateway) {
     if (!fds.empty())
       on_gateway(std::move(fds.front()));
@@ -689,6 +708,26 @@ void spawner_client::unmount(held_slot where, std::uint64_t name, mount_outcome 
   auto wanted = of(where, spawner::op::unmount);
   wanted.name = name;
   mount(wanted, {}, std::move(tell));
+}
+
+void spawner_client::open_broker(held_slot where,
+                                 std::function<void(result<unique_fd>)> on_opened) {
+  auto asked = of(where, spawner::op::broker);
+  asked.count = 1;
+  ask_for_descriptors(asked,
+                      [tell = std::move(on_opened)](result<std::vector<unique_fd>> opened) {
+                        opened ? tell(std::move(opened->front())) : tell(opened.reason());
+                      });
+}
+
+void spawner_client::end_broker(held_slot where) {
+  shared_->socket->send(as_bytes(of(where, spawner::op::broker)));
+}
+
+void spawner_client::hear_of_broker(std::uint32_t slot, std::function<void()> on_broker_ended) {
+  const std::lock_guard hold{shared_->guard};
+  if (const auto at = shared_->slots.find(slot); at != shared_->slots.end())
+    at->second.on_broker_ended = std::move(on_broker_ended);
 }
 
 void spawner_client::hear_of_mounts(std::uint32_t slot,

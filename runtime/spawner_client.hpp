@@ -69,6 +69,7 @@ struct spawner_link {
   bool keeps_snapshots = false;    ///< They are on the machine's disk.
   bool naming_users = false;       ///< Its sandboxes' users can be given names.
   bool attaches_drives = false;    ///< It knows of drives.
+  bool brokers = false;            ///< It starts brokers.
   bool lists_of_packages = false;  ///< Of the machine's image, these have dpkg's lists.
 };
 
@@ -130,6 +131,13 @@ public:
   void unmount(held_slot where, std::uint64_t name, mount_outcome tell);
   /// From now on it is heard of programs of mounts that end by themselves, by the mount's name.
   void hear_of_mounts(std::uint32_t slot, std::function<void(std::uint64_t)> on_mount_ended);
+  /// A new way to the broker of a sandbox, which is started if there is none; the way before ends.
+  /// Errors: sandbox_not_running, io_failed, limit_reached (the broker before is on its way out).
+  void open_broker(held_slot where, std::function<void(result<unique_fd>)> on_opened);
+  /// It ends. Not answered.
+  void end_broker(held_slot where);
+  /// From now on it is heard of a broker that ends by itself.
+  void hear_of_broker(std::uint32_t slot, std::function<void()> on_broker_ended);
   /// Errors: stale_epoch alone. It goes on then, and the slot is not free.
   void destroy(held_slot which, std::function<void(result<void>)> on_gone);
   /// Without descriptors those that are held stay, under the new label.

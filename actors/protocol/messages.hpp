@@ -5,6 +5,7 @@
 #include "base/error.hpp"
 #include "base/file_tasks.hpp"
 #include "base/network.hpp"
+#include "base/request_rules.hpp"
 #include "base/process_input.hpp"
 #include "base/process_output.hpp"
 #include "base/unique_fd.hpp"
@@ -368,11 +369,13 @@ struct network_state {
   bool running = false; ///< If not, it has no figures.
   bool exists = false;  ///< It runs, or has run, and was not deleted since.
   network_figures figures = {};
+  std::vector<request_rule> requests = {}; ///< Without their values.
 };
 /// In place of its policy. It need not run, nor be there yet: it holds before the first command.
 struct set_network_request {
   egress_policy policy;
   request_context context = {};
+  std::optional<sealed_rules> requests = {}; ///< The same. None: they stay as they are.
 };
 /// Changes its rules: `removed` are targets; `added` go before all others, in their order, and in
 /// place of those of the same target.
@@ -453,6 +456,7 @@ struct define_sandbox {
   std::string image = {};
   std::optional<std::int64_t> expires_ms = {}; ///< Unix time, when it is deleted. None: never.
   std::optional<egress_policy> network = {};   ///< None: the node's default.
+  sealed_rules requests = {};                  ///< What is done with its single requests.
   // What it may use, if that is less than what the node gives to each. 0: that.
   std::uint64_t memory_bytes = 0;
   std::uint32_t cpu_percent = 0;               ///< Of one CPU.
@@ -553,6 +557,7 @@ struct run_limits {
   std::uint64_t memory_bytes = 0;
   std::uint32_t cpu_percent = 0;
   egress_policy network = {};
+  sealed_rules requests = {};
 };
 /// A new run, unless one is alive. While one stops, the new one waits for that.
 struct begin_run {

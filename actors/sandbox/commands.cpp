@@ -2,6 +2,7 @@
 
 #include "actors/sandbox/description.hpp"
 #include "actors/sandbox/profile.hpp"
+#include "actors/sandbox/request_orders.hpp"
 #include "actors/survivor_note.hpp"
 #include "base/limits.hpp"
 
@@ -21,6 +22,8 @@ std::vector<std::string> environment(const core& of,
   add(of.image().env);
   if (!of.profile().home.empty())
     env["HOME"] = of.profile().home;
+  if (!recorded_authority(of).empty())
+    add(trust_environment());
   add(own_environment(of));
   add(particular);
   add(wanted);

@@ -6,6 +6,7 @@
 #include "actors/sandbox/egress.hpp"
 #include "actors/sandbox/image_choice.hpp"
 #include "actors/sandbox/profile.hpp"
+#include "actors/sandbox/request_orders.hpp"
 #include "actors/sandbox_metadata.hpp"
 
 namespace insula::actors::inside_sandbox {
@@ -268,6 +269,10 @@ void description::define_from(const std::optional<snapshot_description>& from,
             }
             if (wanted.network)
               changes.push_back({network_key, to_text(*wanted.network)});
+            const auto of_requests = inside_sandbox::changes_of(wanted.requests, core_);
+            if (!of_requests)
+              return mine.fail(of_requests.reason());
+            changes.insert(changes.end(), of_requests->begin(), of_requests->end());
             if (wanted.memory_bytes > 0)
               changes.push_back({memory_key, std::to_string(wanted.memory_bytes)});
             if (wanted.cpu_percent > 0)
@@ -369,6 +374,7 @@ void description::copy(const copy_definition& wanted, const reply<define_sandbox
     if (const auto* text = record().find(network_key))
       if (auto policy = policy_from_text(*text))
         is.network = std::move(*policy);
+    is.requests = recorded_rules(core_);
     is.memory_bytes =
       static_cast<std::uint64_t>(number_in(record().entries(), memory_key).value_or(0));
     is.cpu_percent = static_cast<std::uint32_t>(number_in(record().entries(), cpu_key).value_or(0));
@@ -390,13 +396,17 @@ std::vector<storage::change> fitting_changes(const metadata_change& wanted, cons
   return metadata_changes(wanted.api, wanted.text);
 }
 
-std::vector<storage::change> changes_of(const run_limits& wanted) {
-  std::vector<storage::change> changes{{network_key, to_text(wanted.network)}};
+result<std::vector<storage::change>> changes_of(const run_limits& wanted, const core& of) {
+  auto made = changes_of(wanted.requests, of);
+  if (!made)
+    return made;
+  auto& changes = *made;
+  changes.push_back({network_key, to_text(wanted.network)});
   if (wanted.memory_bytes > 0)
     changes.push_back({memory_key, std::to_string(wanted.memory_bytes)});
   if (wanted.cpu_percent > 0)
     changes.push_back({cpu_key, std::to_string(wanted.cpu_percent)});
-  return changes;
+  return made;
 }
 
 runtime::sandbox_limits limits_of(const core& of) {

@@ -53,8 +53,8 @@ private:
 /// What makes the change. Empty: the text is not as the change says, or the record may not have the
 /// new one.
 std::vector<storage::change> fitting_changes(const metadata_change& wanted, const core& of);
-/// What makes these hold from the next start on.
-std::vector<storage::change> changes_of(const run_limits& wanted);
+/// What makes these hold from the next start on. Errors: those of engine::make_authority().
+result<std::vector<storage::change>> changes_of(const run_limits& wanted, const core& of);
 /// The memory and processors that it may use.
 runtime::sandbox_limits limits_of(const core& of);
 /// Of all that runs in it.

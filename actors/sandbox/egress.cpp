@@ -1,5 +1,6 @@
 #include "actors/sandbox/egress.hpp"
 
+#include "actors/sandbox/request_orders.hpp"
 #include "base/log.hpp"
 
 #include <algorithm>
@@ -26,19 +27,54 @@ egress_policy egress::recorded() const {
   return egress_policy::deny_all();
 }
 
-const egress_policy& egress::of_start() {
-  return durable_ = told_ = recorded();
+const egress::orders& egress::of_start() {
+  return durable_ = told_ = {recorded(), recorded_orders(core_)};
+}
+
+void egress::starting() {
+  trusted_.clear();
+  if (core_.has_survived()) // It believes it since then.
+    trusted_ = recorded_authority(core_);
+}
+
+network_state egress::state(bool running) const {
+  network_state now{recorded(), running, core_.exists()};
+  if (const auto rules = rules_from_text(recorded_rules(core_).shape))
+    now.requests = *rules;
+  return now;
 }
 
 void egress::tell_engine(std::function<void(const result<void>&)> told) {
   told_ = durable_;
   engine_sandbox()->set_network(
-    durable_, [post = core_.post(), told = std::move(told)](const result<void>& outcome) {
+    durable_.policy, durable_.requests,
+    [post = core_.post(), told = std::move(told)](const result<void>& outcome) {
       post([told, outcome] { told(outcome); });
     });
 }
 
+/// A sandbox whose files do not take it goes on: its programs will say that they do not believe.
+void egress::trust_authority(std::function<void()> then) {
+  trusted_ = recorded_authority(core_);
+  engine_sandbox()->trust_authority(
+    trusted_, [this, then = std::move(then), start = core_.start(),
+               post = core_.post()](const result<void>& outcome) {
+      post([this, then, start, outcome] {
+        if (start != core_.start())
+          return;
+        if (!outcome)
+          log::error("sandbox.authority_not_trusted",
+                     {{"id", core_.id()}, {"reason", outcome.reason().message}});
+        then();
+      });
+    });
+}
+
 bool egress::settle(const then_function& then, const otherwise_function& failed) {
+  if (trusted_ != recorded_authority(core_)) {
+    trust_authority(then);
+    return false;
+  }
   if (durable_ == told_)
     return true;
   tell_engine([this, then, failed, start = core_.start()](const result<void>& outcome) {
@@ -57,28 +93,39 @@ bool egress::settle(const then_function& then, const otherwise_function& failed)
 /// In a running sandbox it holds when this is answered; one that starts runs nothing before
 /// settle() is done.
 void egress::apply(const egress_policy& policy, const reply<network_state>& to) {
-  durable_ = policy;
+  durable_ = {policy, recorded_orders(core_)};
+  const bool running = core_.runs();
+  const auto now = state(running);
   log::info("sandbox.network_set", {{"id", core_.id()},
                                     {"default", policy.allow_rest ? "allow" : "deny"},
                                     {"rules", policy.rules.size()},
+                                    {"request_rules", now.requests.size()},
                                     {"dry_run", policy.dry_run}});
-  const bool running = core_.runs();
-  const network_state now{policy, running, core_.exists()};
   if (!running)
     return to.deliver(now);
-  tell_engine([to, now](const result<void>& outcome) {
-    outcome ? to.deliver(now) : to.fail(outcome.reason());
-  });
+  const auto tell = [this, to, now] {
+    tell_engine([to, now](const result<void>& outcome) {
+      outcome ? to.deliver(now) : to.fail(outcome.reason());
+    });
+  };
+  trusted_ == recorded_authority(core_) ? tell() : trust_authority(tell);
 }
 
-void egress::write(const egress_policy& policy, const reply<network_state>& to,
-                   const request_context& context) {
+void egress::write(const egress_policy& policy, const std::optional<sealed_rules>& requests,
+                   const reply<network_state>& to, const request_context& context) {
   if (policy.rules.size() > max_egress_rules)
     return to.fail(
       {errc::limit_reached, "a policy has at most " + std::to_string(max_egress_rules) + " rules"});
   core_.with_lease(
     [=, this] {
-      record().write({{network_key, to_text(policy)}}, context);
+      std::vector<storage::change> changes{{network_key, to_text(policy)}};
+      if (requests) {
+        const auto made = changes_of(*requests, core_);
+        if (!made)
+          return to.fail(made.reason());
+        changes.insert(changes.end(), made->begin(), made->end());
+      }
+      record().write(std::move(changes), context);
       record().when_durable([=, this] { apply(policy, to); }, to.otherwise());
     },
     to.otherwise());
@@ -87,14 +134,16 @@ void egress::write(const egress_policy& policy, const reply<network_state>& to,
 void egress::get_network(const get_network_request& asked, const reply<network_state>& to) {
   core_.with_record(to, asked.context, [this](const reply<network_state>& mine) {
     if (!core_.runs())
-      return mine.deliver(network_state{recorded(), false, core_.exists()});
+      return mine.deliver(state(false));
     engine_sandbox()->measure_network(
       [this, mine, post = core_.post()](const result<network_figures>& read) {
         post([this, mine, read] {
-          if (read)
-            mine.deliver(network_state{durable_, true, true, *read});
-          else
-            mine.fail(read.reason());
+          if (!read)
+            return mine.fail(read.reason());
+          auto now = state(true);
+          now.policy = durable_.policy;
+          now.figures = *read;
+          mine.deliver(std::move(now));
         });
       });
   });
@@ -102,7 +151,7 @@ void egress::get_network(const get_network_request& asked, const reply<network_s
 
 void egress::set_network(const set_network_request& wanted, const reply<network_state>& to) {
   core_.with_record(to, wanted.context, [this, wanted](const reply<network_state>& mine) {
-    write(wanted.policy, mine, wanted.context);
+    write(wanted.policy, wanted.requests, mine, wanted.context);
   });
 }
 
@@ -121,7 +170,7 @@ void egress::change_network(const change_network_request& wanted, const reply<ne
         added.push_back(each);
     }
     rules.insert(rules.begin(), added.begin(), added.end());
-    write(policy, mine, wanted.context);
+    write(policy, std::nullopt, mine, wanted.context);
   });
 }
 

@@ -19,24 +19,36 @@ public:
   void open_sockets(const open_sockets_request& wanted, const reply<sandbox_sockets>& to);
   void list_ports(const list_ports_request& wanted, const reply<std::vector<listening_port>>& to);
 
-  /// The policy that the engine is given with the start. The record is loaded.
-  const egress_policy& of_start();
+  /// What the engine is given with the start: what it may reach, and what is done with its
+  /// requests.
+  struct orders {
+    egress_policy policy = {};
+    runtime::request_orders requests = {};
 
-  /// The engine knows the policy that is durable by now.
+    bool operator==(const orders&) const = default;
+  };
+  /// The record is loaded.
+  const orders& of_start();
+
+  void starting() override;
+  /// The engine knows what is durable by now, and the sandbox's programs believe its authority.
   bool settle(const then_function& then, const otherwise_function& failed) override;
 
 private:
   egress_policy recorded() const;
-  void write(const egress_policy& policy, const reply<network_state>& to,
-             const request_context& context);
+  network_state state(bool running) const;
+  void write(const egress_policy& policy, const std::optional<sealed_rules>& requests,
+             const reply<network_state>& to, const request_context& context);
   void apply(const egress_policy& policy, const reply<network_state>& to);
   void tell_engine(std::function<void(const result<void>&)> told);
+  void trust_authority(std::function<void()> then);
   template <class... Ts>
   void when_alive(const reply<Ts...>& to, const request_context& context, then_function go);
 
   // Of this start.
-  egress_policy durable_; ///< As it is durable,
-  egress_policy told_;    ///< and as the engine has been told.
+  orders durable_;      ///< As it is durable,
+  orders told_;         ///< and as the engine has been told.
+  std::string trusted_; ///< The authority that its programs believe.
 };
 
 } // namespace insula::actors::inside_sandbox

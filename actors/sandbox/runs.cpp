@@ -300,9 +300,15 @@ void runs::write_begin(const std::vector<storage::change>& of_disk) {
   changes.push_back({key_of_run(run.number), actors::text_of(run)});
   // As the sandbox is to be now, however long the run has waited.
   if (const auto& rule = options().run_limits; rule && wanted.resumes)
-    if (const auto limits = rule(metadata_of(record().entries())))
-      for (auto& each : changes_of(*limits))
-        changes.push_back(std::move(each));
+    if (const auto limits = rule(metadata_of(record().entries()))) {
+      auto made = changes_of(*limits, core_);
+      if (!made) {
+        starting_ = false;
+        with_.disk.note_run_refused();
+        return refuse_begins(made.reason());
+      }
+      changes.insert(changes.end(), made->begin(), made->end());
+    }
   record().write(std::move(changes));
   with_.disk.note_run_begun();
   failpoint("run.begins");

@@ -76,6 +76,8 @@ struct sandbox_options {
   group_rule groups = {};
   /// What people read of a sandbox. None: nothing.
   caption_rule captions = {};
+  /// Who it is to places to which rules about requests forward. None: nobody.
+  claims_rule claims = {};
   /// What a snapshot of that sandbox is called which no client has named. None: as nobody guesses.
   std::function<std::string(const std::string& sandbox)> snapshot_names = {};
   /// What becomes of the disks of a sandbox's runs. None: nothing is kept that no client asks for.

@@ -451,7 +451,9 @@ void startup::make() {
   spec.host_name = core_.id().substr(0, 63);
   spec.image = core_.image().layers;
   spec.limits = limits_of(core_);
-  spec.network = with_.network.of_start();
+  const auto& network = with_.network.of_start();
+  spec.network = network.policy;
+  spec.requests = network.requests;
   spec.epoch = core_.epoch();
   spec.may_gain_rights = core_.profile().gains == privileges::sudo;
   if (adopting_)
@@ -461,8 +463,9 @@ void startup::make() {
     auto [made, instance] = std::exchange(slot_, nullptr)->take();
     taken_.instance = std::move(instance);
     failpoint("sandbox.claim");
-    return made->claim({spec.host_name, spec.limits, spec.name, spec.network, spec.epoch},
-                       listener());
+    return made->claim(
+      {spec.host_name, spec.limits, spec.name, spec.network, spec.epoch, spec.requests},
+      listener());
   }
   spec.disk_from = with_.disk.base();
   if (options().copies && !spec.disk_from.empty())

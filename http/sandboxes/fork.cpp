@@ -102,8 +102,10 @@ private:
       is.env[name] = value;
     is.metadata = with.metadata;
     is.expires_ms = with.expires_ms;
-    if (with.network)
+    if (with.network) {
       is.network = with.network;
+      is.requests = with.requests;
+    }
     if (with.memory_bytes > 0 || wanted_.own_limits)
       is.memory_bytes = with.memory_bytes;
     if (with.disk_bytes > 0 || wanted_.own_limits)

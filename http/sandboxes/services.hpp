@@ -3,6 +3,7 @@
 #include "actors/protocol/interfaces.hpp"
 #include "base/byte_budget.hpp"
 #include "base/metrics.hpp"
+#include "base/secret_box.hpp"
 #include "http/api/auth.hpp"
 #include "http/api/port_links.hpp"
 #include "http/sandboxes/disk_workers.hpp"
@@ -36,6 +37,7 @@ struct services {
   std::shared_ptr<byte_budget> decompressors; ///< One for each that is open.
   std::shared_ptr<disk_workers> workers;
   key_check key{{}};            ///< Requests are let in already; it tells how far a token reaches.
+  std::shared_ptr<const secret_box> secrets; ///< Seals what records keep. Null: they keep none.
   std::string secret;           ///< That ids of sandboxes are made with, from clients' keys.
   bool default_session = false; ///< Commands without a session's id run in the default one.
   std::vector<std::string> projects;       ///< Of the Vercel API. Empty: any.

@@ -240,8 +240,9 @@ private:
     if (wanted_.wanted.network.mode == network_wish::kind::allow_all)
       return finish();
     // Sources were fetched before the policy binds.
-    ask<network_state>(set_network_request{policy_of(wanted_.wanted.network)},
-                       &making::network_is_set);
+    set_network_request wanted{policy_of(wanted_.wanted.network)};
+    wanted.requests = wanted_.wanted.network.sealed;
+    ask<network_state>(std::move(wanted), &making::network_is_set);
   }
   void network_is_set(const network_state&) { finish(); }
 
@@ -314,6 +315,8 @@ void create(const shared_services& with, const std::shared_ptr<creations>& under
   create_request wanted;
   if (const auto wrong = read_create(body, wanted))
     return to->respond(failure(*wrong));
+  if (const auto wrong = seal(wanted.wanted.network, with->secrets.get()))
+    return to->respond(failure(*wrong));
   if (const auto no = reach.objection(wanted.wanted.project))
     return to->respond(*no);
   if (const auto wrong = objection(*with, wanted.wanted))
@@ -362,6 +365,8 @@ void fork(const named_call& call, const std::shared_ptr<creations>& under_way,
         bool other_image = false;
         if (const auto wrong = read_fork(body, wanted, other_image))
           return to->respond(failure(*wrong));
+        if (const auto wrong = seal(wanted.wanted.network, call.with->secrets.get()))
+          return to->respond(failure(*wrong));
         if (const auto wrong = objection(*call.with, wanted.wanted))
           return to->respond(failure(*wrong));
         auto made = call;
@@ -381,6 +386,8 @@ void patch(const named_call& call, const std::string& body, const reply& to) {
     auto changed = view.is;
     redefine_sandbox message;
     if (const auto wrong = apply_patch(body, changed, message.snapshot))
+      return to->respond(failure(*wrong));
+    if (const auto wrong = seal(changed.network, call.with->secrets.get()))
       return to->respond(failure(*wrong));
     changed.updated_ms = system_clock{}.unix_ms();
     message.drives = drives_of(changed, call.with->secret);

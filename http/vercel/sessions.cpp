@@ -114,6 +114,8 @@ void set_network(const session_call& call, const std::string& body, const reply&
     return to->respond(failure(*wrong));
   if (const auto wrong = read_policy(document, wish))
     return to->respond(failure(*wrong));
+  if (const auto wrong = seal(wish, call.with->secrets.get()))
+    return to->respond(failure(*wrong));
   find_runs look;
   look.number = call.session.run;
   ask_session<run_list>(call, look, to, [=](const run_list& all) {
@@ -132,11 +134,12 @@ void set_network(const session_call& call, const std::string& body, const reply&
       metadata_change{metadata_api, text_of(changed), all.sandbox.metadata.at(metadata_api)};
     ask_session<sandbox_description>(
       call, std::move(message), to, [=](const sandbox_description& now) {
-        ask_session<network_state>(call, set_network_request{policy_of(wish)}, to,
-                                   [=](const network_state&) {
-                                     const auto view = view_of(call.sandbox(), now);
-                                     to->respond(view ? session_answer(*view) : unknown_session());
-                                   });
+        set_network_request wanted{policy_of(wish)};
+        wanted.requests = wish.sealed;
+        ask_session<network_state>(call, std::move(wanted), to, [=](const network_state&) {
+          const auto view = view_of(call.sandbox(), now);
+          to->respond(view ? session_answer(*view) : unknown_session());
+        });
       });
   });
 }

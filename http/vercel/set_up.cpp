@@ -109,7 +109,7 @@ tar -xf /tmp/insula-source --no-same-owner 2>"$said" || {
 
 run_limits limits_of(const settings& is) {
   return {static_cast<std::uint64_t>(is.vcpus * memory_of_vcpu_mb) << 20, is.vcpus * 100,
-          policy_of(is.network)};
+          policy_of(is.network), is.network.sealed};
 }
 
 std::optional<run_limits> limits_in(const api_metadata& all) {
@@ -131,6 +131,8 @@ define_sandbox definition_of(const create_request& wanted, std::string_view secr
     message.image = image_name(is);
   message.drives = drives_of(is, secret);
   message.network = has_source(wanted) ? egress_policy::allow_all() : policy_of(is.network);
+  if (!has_source(wanted))
+    message.requests = is.network.sealed;
   const auto limits = limits_of(is);
   message.memory_bytes = limits.memory_bytes;
   message.cpu_percent = limits.cpu_percent;

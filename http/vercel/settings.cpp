@@ -500,7 +500,11 @@ std::string text_of(const settings& what) {
   for (const auto& [key, text] : what.tags)
     out.member(key, text);
   out.end_object().key("networkPolicy");
-  write_policy(out, what.network);
+  write_reach(out, what.network);
+  if (!what.network.sealed.empty()) {
+    out.key("requestRules").begin_object().member("shape", what.network.sealed.shape);
+    out.member("sealed", what.network.sealed.sealed).end_object();
+  }
   if (what.snapshot_expiration_ms)
     out.member("snapshotExpiration", *what.snapshot_expiration_ms);
   if (what.keep_last) {
@@ -528,6 +532,16 @@ std::optional<settings> read_settings(std::string_view text) {
       read_text(document, "runtime", is.runtime) || read_text(document, "image", is.image) ||
       read_common(document, is, ignored, false))
     return std::nullopt;
+  if (const auto* kept = find(document, "requestRules")) {
+    auto& sealed = is.network.sealed;
+    if (!kept->IsObject() || read_text(*kept, "shape", sealed.shape) ||
+        read_text(*kept, "sealed", sealed.sealed))
+      return std::nullopt;
+    auto rules = rules_from_text(sealed.shape);
+    if (!rules)
+      return std::nullopt;
+    is.network.rules = std::move(*rules);
+  }
   if (const auto* at = find(document, "updated"); at != nullptr && at->IsInt64())
     is.updated_ms = at->GetInt64();
   if (const auto* count = find(document, "vcpus"); count != nullptr && count->IsUint())

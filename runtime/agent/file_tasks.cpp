@@ -4,6 +4,7 @@
 #include "runtime/agent/file_operations.hpp"
 #include "runtime/agent/identity.hpp"
 #include "runtime/agent/new_file.hpp"
+#include "runtime/agent/trust.hpp"
 #include "runtime/agent/user_name.hpp"
 
 #include <algorithm>
@@ -638,13 +639,14 @@ int words_of(file_task what) {
     case file_task::make_directories:
     case file_task::permit: return 4;
     case file_task::name_user: return 8;
+    case file_task::trust: return 1;
     default: return 0;
   }
 }
 
 bool takes_one_group(file_task what) {
   return what == file_task::list || what == file_task::read || what == file_task::put ||
-         what == file_task::name_user;
+         what == file_task::name_user || what == file_task::trust;
 }
 
 file_step failed_with(int error, file_step step) {
@@ -677,6 +679,7 @@ void run_file_task(int channel, file_task what, char** words, int count) {
     case file_task::permit: return change_all(channel, words, count, in_group, permit);
     case file_task::move: return change_all(channel, words, count, in_group, move);
     case file_task::replace: return replace_all(channel, words, count);
+    case file_task::trust: return trust_authority(channel, words[0]);
     case file_task::name_user: return change_all(channel, words, count, in_group, name_user);
   }
 }

@@ -1,7 +1,7 @@
 #include "runtime/agent/user_name.hpp"
 
 #include "runtime/agent/file_operations.hpp"
-#include "runtime/agent/new_file.hpp"
+#include "runtime/agent/whole_file.hpp"
 
 #include <array>
 #include <cerrno>
@@ -20,7 +20,6 @@ namespace insula::runtime::agent {
 namespace {
 
 constexpr const char *users_file = "/etc/passwd", *groups_file = "/etc/group";
-constexpr off_t most_bytes = 4 << 20; ///< Of such a file.
 
 struct wanted_user {
   const char *name, *uid, *gid, *home, *shell;
@@ -101,62 +100,6 @@ std::string groups_with(std::string_view text, const wanted_user& who) {
   return all;
 }
 
-/// All of a file of the sandbox, or nothing if it is not there. False, with errno: it is no file,
-/// or longer than such a file is.
-bool read_all(const char* path, std::string& into, struct stat& is) {
-  const int file = ::open(path, O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-  if (file < 0)
-    return errno == ENOENT;
-  bool good = ::fstat(file, &is) == 0;
-  if (good && (!S_ISREG(is.st_mode) || is.st_size > most_bytes)) {
-    errno = EINVAL;
-    good = false;
-  }
-  into.resize(good ? static_cast<std::size_t>(is.st_size) : 0);
-  std::size_t at = 0;
-  while (good && at < into.size()) {
-    const ssize_t n = ::read(file, into.data() + at, into.size() - at);
-    if (n < 0 && errno == EINTR)
-      continue;
-    good = n >= 0;
-    if (n <= 0)
-      break;
-    at += static_cast<std::size_t>(n);
-  }
-  into.resize(at);
-  const int why = errno;
-  ::close(file);
-  errno = why;
-  return good;
-}
-
-/// A whole new file, with the mode and the owner of the one before.
-file_step write_all(const char* path, std::string_view text, const struct stat& is) {
-  char real[PATH_MAX];
-  if (::realpath(path, real) == nullptr) {
-    if (errno != ENOENT)
-      return file_step::open;
-    std::strcpy(real, path);
-  }
-  new_file next;
-  if (!next.open(real))
-    return file_step::open;
-  while (!text.empty()) {
-    const ssize_t n = ::write(next.fd(), text.data(), text.size());
-    if (n < 0 && errno == EINTR)
-      continue;
-    if (n == 0)
-      errno = ENOSPC;
-    if (n <= 0)
-      return file_step::write;
-    text.remove_prefix(static_cast<std::size_t>(n));
-  }
-  if (::fchown(next.fd(), is.st_uid, is.st_gid) != 0 ||
-      ::fchmod(next.fd(), is.st_mode & 07777) != 0)
-    return file_step::owner;
-  return next.put_in_place() ? file_step::none : file_step::rename;
-}
-
 file_step give(int directory, uid_t owner, gid_t group) {
   const bool good =
     directory >= 0 && ::fchown(directory, owner, group) == 0 && ::fchmod(directory, 0755) == 0;
@@ -228,16 +171,16 @@ file_step name_user(char** words) {
   struct stat of_groups {};
   of_users.st_mode = of_groups.st_mode = 0644;
   // What is no such file is an affair of the sandbox's own: it has no names.
-  if (!read_all(users_file, users, of_users) || !read_all(groups_file, groups, of_groups) ||
+  if (!read_whole_file(users_file, users, of_users) || !read_whole_file(groups_file, groups, of_groups) ||
       (!anew && name_in(users, who.uid) == who.name))
     return file_step::none;
   const auto wanted_groups = groups_with(groups, who), wanted_users = users_with(users, who);
   // The users' file last: with it all is done.
   const auto failed =
-    wanted_groups == groups ? file_step::none : write_all(groups_file, wanted_groups, of_groups);
+    wanted_groups == groups ? file_step::none : write_whole_file(groups_file, wanted_groups, of_groups);
   if (failed != file_step::none || wanted_users == users)
     return failed;
-  return write_all(users_file, wanted_users, of_users);
+  return write_whole_file(users_file, wanted_users, of_users);
 }
 
 } // namespace insula::runtime::agent

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/network.hpp"
 #include "base/unique_fd.hpp"
 #include "runtime/broker/authority.hpp"
 #include "runtime/broker/exchange.hpp"
@@ -27,14 +28,6 @@ public:
   virtual task<result<std::string>> token(const std::string& audience) = 0;
   /// A request was not what its connection is for.
   virtual void refused(const std::string& name, std::uint16_t port, const std::string& why) = 0;
-};
-
-/// What a rule has done.
-struct rule_figures {
-  std::uint64_t requests = 0;
-  std::uint64_t bytes_in = 0;  ///< Bodies of answers.
-  std::uint64_t bytes_out = 0; ///< Bodies of requests.
-  unsigned last_status = 0;
 };
 
 /// Of a connection of a client's.

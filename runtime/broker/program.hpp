@@ -64,7 +64,7 @@ private:
   std::shared_ptr<gateway_way> gateway_; ///< Null: there is none now.
   std::shared_ptr<server_way> server_;
   std::shared_ptr<broker> broker_;
-  std::string trusted_; ///< That broker_ goes by.
+  std::string trusted_, digest_; ///< That broker_ goes by; of all that it was told.
   std::uint64_t last_ = 0;
   struct asked_token {
     std::shared_ptr<answer_place> place;

@@ -47,21 +47,21 @@ void confine(tenant& which, std::string_view reach) {
                 std::move(hosts));
 }
 
-/// Lines as question::domains has them.
-std::optional<carried_names> read_carried(std::string_view text) {
+/// The first lines of a question::policy. None: they are wrong.
+std::optional<carried_names> take_carried(std::string_view& text) {
   carried_names names;
-  while (!text.empty()) {
+  while (text.starts_with("carry ") || text.starts_with("forward ")) {
     auto line = take_until(text, '\n');
     const auto what = take_until(line, ' ');
     const std::string name{take_until(line, ' ')};
     std::uint16_t port = 0;
     std::from_chars(line.data(), line.data() + line.size(), port);
-    if (what == "carry" && !name.empty())
-      names.domains.push_back(name);
-    else if (what == "forward" && !name.empty() && port != 0)
-      names.forwards.emplace(name, port);
-    else
+    if (name.empty() || (what == "forward" && port == 0))
       return std::nullopt;
+    if (what == "carry")
+      names.domains.push_back(name);
+    else
+      names.forwards.emplace(name, port);
   }
   return names;
 }
@@ -191,16 +191,12 @@ void gateway::handle(const server_pointer& from) {
   } else if (at == tenants_.end()) {
     head.error = ESRCH;
   } else if (head.what == question::policy) {
-    const auto policy = policy_from_text(from->text);
-    if (!policy)
+    std::string_view left = from->text;
+    auto names = take_carried(left);
+    const auto policy = policy_from_text(left);
+    if (!policy || !names)
       head.error = EINVAL;
-    else if (!at->second->set_policy(*policy, head.epoch))
-      head.error = ESTALE;
-  } else if (head.what == question::domains) {
-    auto names = read_carried(from->text);
-    if (!names)
-      head.error = EINVAL;
-    else if (!at->second->set_carried(std::move(*names), head.epoch))
+    else if (!at->second->set_policy(*policy, head.epoch, std::move(*names)))
       head.error = ESTALE;
   } else if (head.what == question::figures) {
     text = to_text(at->second->figures());

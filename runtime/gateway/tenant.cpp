@@ -115,25 +115,16 @@ void tenant::over(const std::shared_ptr<connection>& which) {
     world_.connections.give_back(payer_.number);
 }
 
-bool tenant::set_policy(const egress_policy& policy, std::uint64_t epoch) {
+bool tenant::set_policy(const egress_policy& policy, std::uint64_t epoch, carried_names carried) {
   if (only_port_ || !fence_.admits(epoch))
     return false;
+  carried_ = std::move(carried);
   policy_ = std::make_shared<const egress::policy>(policy);
   const auto all = connections_; // Those that are cut leave it.
   for (const auto& each : all)
     each->judge_again();
   if (broker_)
     broker_->judge_again();
-  return true;
-}
-
-bool tenant::set_carried(carried_names names, std::uint64_t epoch) {
-  if (only_port_ || !fence_.admits(epoch))
-    return false;
-  carried_ = std::move(names);
-  const auto all = connections_;
-  for (const auto& each : all)
-    each->judge_again();
   return true;
 }
 

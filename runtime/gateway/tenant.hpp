@@ -66,12 +66,10 @@ public:
   void listen();
   void close(); ///< It has gone: everything of it is cut.
 
+  /// Connections for names of the domains that are carried, to the port of HTTPS, are the broker's.
   /// False: it is not changed, since the asker does not hold the sandbox any more, or the tenant is
   /// confined.
-  bool set_policy(const egress_policy& policy, std::uint64_t epoch);
-  /// Connections for names of these domains, to the port of HTTPS, are the broker's. False: as
-  /// above.
-  bool set_carried(carried_names names, std::uint64_t epoch);
+  bool set_policy(const egress_policy& policy, std::uint64_t epoch, carried_names carried = {});
   bool has_domains() const { return !carried_.domains.empty(); }
   bool is_carried(std::string_view name) const;
   /// May its broker have a connection there? Empty: yes.

@@ -128,6 +128,11 @@ void gateway_link::remove(std::uint32_t slot) {
       each.of = gateway::nobody;
 }
 
+bool gateway_link::set_broker(std::uint32_t slot, const unique_fd& way) {
+  const int fd = way.get();
+  return pid_ > 0 && send({gateway::op::broker, slot}, {}, &fd, way ? 1 : 0);
+}
+
 unique_fd gateway_link::serve() {
   int ends[2];
   if (pid_ < 0 || ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends) != 0)

@@ -42,6 +42,9 @@ public:
   /// The sandbox has this host name from now on.
   void rename(std::uint32_t slot, std::string host_name);
   void remove(std::uint32_t slot);
+  /// The way to the broker of a sandbox, in place of the one before; none: it has none any more.
+  /// False: the gateway does not run, and the next one has to be told.
+  bool set_broker(std::uint32_t slot, const unique_fd& way);
 
   /// Gives it a new server, and answers that one's end. None: it does not run.
   unique_fd serve();

@@ -67,6 +67,8 @@ enum class op : std::uint32_t {
   attach_drive,   ///< The directory drive_directory of the disk of slot `count`, or of `snapshot`
                   ///< where one is named, becomes a directory of `slot`. Text: its path there.
                   ///< Answered with mounted, by the same `name`. It is away when `slot` is.
+  broker, ///< A new way to the broker of `slot`, which is started if there is none, in place of the
+          ///< one before. With a `count` of 0 it ends. Answered with broker, by the same `name`.
 };
 
 /// What a drive is below the root of its sandbox.
@@ -161,6 +163,10 @@ enum class event : std::uint32_t {
                     ///< such snapshot; ESRCH, there is no such sandbox.
   gateway, ///< The way to the egress gateway comes with it (gateway/protocol.hpp), in place of the
            ///< one before: it is a new one that knows of no policy, or this is a new server.
+  broker,  ///< Answers broker, with the way (broker/protocol.hpp). If `error` is set: ESRCH, there is
+           ///< no such sandbox; EAGAIN, the broker before is on its way out; others, it could not
+           ///< be started.
+  broker_ended, ///< The broker of `slot` has ended without having been asked.
 };
 
 /// When what of a launch was done, in nanoseconds of CLOCK_MONOTONIC, which is the server's too.
@@ -181,6 +187,7 @@ inline constexpr std::uint32_t keeping_snapshots = 32; ///< They are on the mach
 inline constexpr std::uint32_t showing_snapshots = 64; ///< It knows show_snapshot, and its agents
                                                        ///< compare disks.
 inline constexpr std::uint32_t attaching_drives = 128; ///< It knows attach_drive.
+inline constexpr std::uint32_t brokering = 256;        ///< It knows broker.
 inline constexpr std::uint32_t naming_users = 8;       ///< Its agents know file_task::name_user.
 inline constexpr std::uint32_t lists_of_packages = 4;  ///< Sandboxes of the machine's image whose
                                                        ///< users may become root have dpkg's lists.
@@ -213,7 +220,12 @@ inline constexpr std::uint32_t fetcher_uid = first_uid - 3;
 constexpr std::uint32_t mount_user(std::uint32_t slot) {
   return first_uid - uids_per_slot + slot;
 }
-static_assert(mount_user(max_slots) < fetcher_uid && fetcher_uid < gateway_uid);
+/// And whom its broker runs as: nobody else.
+constexpr std::uint32_t broker_user(std::uint32_t slot) {
+  return first_uid - 2 * uids_per_slot + slot;
+}
+static_assert(broker_user(max_slots) < mount_user(0) && mount_user(max_slots) < fetcher_uid &&
+              fetcher_uid < gateway_uid);
 
 /// Steps of making a sandbox, in their order; dev, proc, sys and masks are the child's, while the
 /// spawner goes on to network and layers.

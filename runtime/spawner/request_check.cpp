@@ -88,6 +88,7 @@ int check(const request& wanted, std::string_view text, std::size_t fds) {
     case op::take_snapshot:
     case op::show_snapshot:
     case op::drop_snapshot: return valid(is_snapshot_name(wanted.snapshot));
+    case op::broker: return valid(wanted.count <= 1);
     case op::list_snapshots:
       return valid(*wanted.snapshot == '\0' || is_snapshot_name(wanted.snapshot));
     case op::hello:

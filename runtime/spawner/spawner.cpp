@@ -5,6 +5,7 @@
 #include "runtime/cgroup.hpp"
 #include "runtime/epoch_fence.hpp"
 #include "runtime/program_file.hpp"
+#include "runtime/spawner/brokers.hpp"
 #include "runtime/spawner/bucket_mounts.hpp"
 #include "runtime/spawner/claim.hpp"
 #include "runtime/spawner/create_queue.hpp"
@@ -120,6 +121,7 @@ public:
       : given_(given)
       , cgroups_(std::move(cgroups))
       , gateway_(given.state_directory)
+      , brokers_(cgroups_, gateway_, given.state_directory)
       , mounts_(
           cgroups_, gateway_, [this](const bucket_mounts::outcome& how) { tell_of_mount(how); },
           [this](int fd) { watch(fd); })
@@ -175,6 +177,7 @@ private:
   void tell_of_mount(const bucket_mounts::outcome& how);
   const tenant* alive(std::uint32_t slot) const;
   void give_gateway();
+  void give_broker(const request& wanted);
   void destroy(std::uint32_t slot);
   void reap();
   void clean_up();
@@ -204,6 +207,7 @@ private:
   std::uint64_t lists_made_ = 0;
   own_places places_;
   gateway_link gateway_;
+  brokers brokers_;
   bucket_mounts mounts_;
   drive_mounts drives_;
   permission permission_;
@@ -442,7 +446,7 @@ void spawner::tell_all() {
   notice said{};
   said.what = event::hello;
   said.flags = layers_over_images | gaining_rights | lists_of_packages | naming_users |
-               disk_snapshots | showing_snapshots | attaching_drives;
+               disk_snapshots | showing_snapshots | attaching_drives | brokering;
   if (disks_ && disks_->keeps_snapshots())
     said.flags |= keeping_snapshots;
   said.name = ++servers_;
@@ -482,6 +486,27 @@ void spawner::give_gateway() {
     return;
   if (const auto way = gateway_.serve())
     tell(event::gateway, 0, 0, launch_step::none, {way.get()});
+}
+
+void spawner::give_broker(const request& wanted) {
+  notice said{};
+  said.what = event::broker;
+  said.slot = wanted.slot;
+  said.name = wanted.name;
+  if (wanted.count == 0) {
+    brokers_.end(wanted.slot);
+    return send(said, {}, {});
+  }
+  if (alive(wanted.slot) == nullptr) {
+    said.error = ESRCH;
+    return send(said, {}, {});
+  }
+  const auto way = brokers_.serve(wanted.slot);
+  said.error = way ? 0 : errno;
+  if (!way && errno != EAGAIN)
+    log::error("broker.not_started", {{"slot", wanted.slot}, {"reason", std::strerror(errno)}});
+  const int fd = way.get();
+  send(said, {}, {&fd, way ? 1u : 0u});
 }
 
 void spawner::accept_server() {
@@ -587,6 +612,7 @@ bool spawner::admits(const request& wanted) {
     case op::take_snapshot:
     case op::show_snapshot:
     case op::attach_drive:
+    case op::broker:
     case op::adopt: {
       const auto at = tenants_.find(wanted.slot);
       return at == tenants_.end() || at->second.fence.admits(wanted.epoch);
@@ -631,6 +657,7 @@ void spawner::refuse(const request& wanted, int error, launch_step step, mount_s
     case op::flush_disk: return tell_asker(event::disk_flushed, step);
     case op::take_snapshot: return tell_asker(event::snapshot_taken, step);
     case op::show_snapshot: return tell_asker(event::snapshot_shown, step);
+    case op::broker: return tell_asker(event::broker, step);
     case op::drop_snapshot: return tell_asker(event::snapshot_dropped, step);
     case op::list_snapshots: return tell_asker(event::snapshots, step);
     default: return; // Nobody waits for an answer.
@@ -690,6 +717,7 @@ void spawner::handle(const request& wanted, std::string_view text, std::vector<u
     case op::take_snapshot: return take_snapshot(wanted);
     case op::show_snapshot: return show_snapshot(wanted);
     case op::attach_drive: return attach_drive(wanted, text);
+    case op::broker: return give_broker(wanted);
     case op::drop_snapshot: return drop_snapshot(wanted);
     case op::list_snapshots: return list_snapshots(wanted);
     case op::shut_down: return end_everything();
@@ -1207,6 +1235,7 @@ void spawner::destroy(std::uint32_t slot) {
     return tell(event::destroyed, slot);
   at->second.asked_to_end = true;
   at->second.held.clear();
+  brokers_.end(slot);
   gateway_.remove(slot);
   mounts_.sandbox_ends(slot);
   // PID 1 takes everything in its namespace with it.
@@ -1221,11 +1250,15 @@ void spawner::reap() {
     const auto at = std::find_if(tenants_.begin(), tenants_.end(),
                                  [pid](auto& each) { return each.second.pid == pid; });
     if (at == tenants_.end()) {
-      if (!mounts_.ended(pid) && !drives_.ended(pid))
+      std::optional<std::uint32_t> unserved;
+      if (!mounts_.ended(pid) && !drives_.ended(pid) && !brokers_.ended(pid, status, unserved))
         gateway_.ended(pid, status);
+      if (unserved)
+        tell(event::broker_ended, *unserved);
       continue;
     }
     auto& mine = at->second;
+    brokers_.end(at->first);
     gateway_.remove(at->first);
     memory_.remove(at->first);
     if (!mine.asked_to_end)
@@ -1251,7 +1284,8 @@ bool spawner::remove_traces(std::uint32_t slot) {
 /// Removes what is left of those who have ended, and says so. What is still busy is tried again.
 void spawner::clean_up() {
   std::erase_if(ended_, [this](std::uint32_t slot) {
-    if (!mounts_.none_of(slot) || !drives_.none_of(slot) || !remove_traces(slot))
+    if (!mounts_.none_of(slot) || !drives_.none_of(slot) || !brokers_.none_of(slot) ||
+        !remove_traces(slot))
       return false;
     const auto mine = std::move(tenants_.extract(slot).mapped());
     past_.note(mine.tag, mine.fence.newest());
@@ -1370,7 +1404,8 @@ int spawner::serve() {
                    : !to_create_.empty() || !ended_.empty() ? again_ms
                    : let_die()                              ? dying_ms
                                                             : -1;
-    for (const int until : {gateway_.until_restart(), mounts_.until_look(), drives_.until_look()})
+    for (const int until : {gateway_.until_restart(), mounts_.until_look(), drives_.until_look(),
+                            brokers_.until_look()})
       if (until >= 0 && (patience < 0 || until < patience))
         patience = until;
     const int count =
@@ -1403,9 +1438,12 @@ int spawner::serve() {
     }
     mounts_.look();
     drives_.look();
+    brokers_.look();
     clean_up();
-    if (gateway_.restart())
+    if (gateway_.restart()) {
+      brokers_.gateway_changed();
       give_gateway();
+    }
     if (deaf_)
       drop_server();
     constexpr int turns_at_most = 32; // However much else there is to do.

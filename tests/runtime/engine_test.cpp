@@ -740,7 +740,7 @@ TEST_CASE("who does not hold a sandbox any more is told so, and its slot is not 
          runtime::spawner::mount_step::epoch);
   CHECK(why->next() == errc::stale_epoch);
   n.gateway.error = ESTALE;
-  it.box->set_network({}, tell);
+  it.box->set_network({}, {}, tell);
   CHECK(why->next() == errc::stale_epoch);
 
   events<bool> gone;

@@ -42,7 +42,7 @@ struct carried : internet {
     for (const auto& each : all)
       lines += "carry " + each.domain + '\n';
     lines += forwards;
-    gateway.domains(slot, lines);
+    gateway.carried(slot, lines);
   }
   std::string last_refusal() { return gateway.figures(slot).last_refusals.at(0).rule; }
   /// What curl says of a page of that host.
@@ -165,7 +165,7 @@ TEST_CASE("a broker is connected to hosts with rules, and to which they forward,
   at.broker.use({{"a.example", {}, transform_action{{{"x-key", "secret"}}}}},
                 at.broker.sandbox.certificate);
   CHECK(at.get("a.example").find("self-signed certificate") != std::string::npos);
-  at.gateway.domains(slot, "carry c.example\ncarry a.example\n");
+  at.gateway.carried(slot, "carry c.example\ncarry a.example\n");
   at.gateway.policy(slot, {.allow_rest = true, .rules = {{false, "203.0.113.2/32"}}});
   CHECK(at.get("a.example", {}, "203.0.113.3") ==
         "a.example: its address is refused (deny 203.0.113.2/32)\n");

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <map>
 #include <sched.h>
 #include <stdexcept>
 #include <string>
@@ -107,15 +108,18 @@ public:
 
   void settings(const std::string& lines) { ask(runtime::gateway::question::settings, 0, lines); }
   void policy(std::uint32_t slot, const egress_policy& rules, std::uint64_t epoch = 0) {
-    ask(runtime::gateway::question::policy, slot, to_text(rules), epoch);
+    policies_[slot] = to_text(rules);
+    ask(runtime::gateway::question::policy, slot, carried_[slot] + policies_[slot], epoch);
   }
   /// As of gateway::op::broker. Null: none any more.
   void broker(std::uint32_t slot, const unique_fd& way) {
     tell({runtime::gateway::op::broker, slot},
          way ? std::vector<int>{way.get()} : std::vector<int>{});
   }
-  void domains(std::uint32_t slot, const std::string& lines, std::uint64_t epoch = 0) {
-    ask(runtime::gateway::question::domains, slot, lines, epoch);
+  /// Beside the policy, as gateway::question::policy has them.
+  void carried(std::uint32_t slot, const std::string& lines, std::uint64_t epoch = 0) {
+    carried_[slot] = lines;
+    ask(runtime::gateway::question::policy, slot, lines + policies_[slot], epoch);
   }
   network_figures figures(std::uint32_t slot) {
     return *figures_from_text(ask(runtime::gateway::question::figures, slot, {}));
@@ -164,6 +168,7 @@ private:
 
   pid_t pid_ = -1;
   unique_fd spawner_, server_;
+  std::map<std::uint32_t, std::string> policies_, carried_;
 };
 
 } // namespace insula::test

@@ -3,6 +3,7 @@
 #include "runtime/engine.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <deque>
 #include <map>
 #include <memory>
@@ -305,8 +306,17 @@ public:
     else
       on_named(name_error ? result<void>{*name_error} : result<void>{});
   }
-  void set_network(const egress_policy& policy, std::function<void(result<void>)> on_set) override {
+  void trust_authority(const std::string& certificate,
+                       std::function<void(result<void>)> on_trusted) override {
+    trusted.push_back(certificate);
+    on_trusted(trust_error ? result<void>{*trust_error} : result<void>{});
+  }
+  std::vector<std::string> trusted; ///< Authorities, in their order.
+  std::optional<error> trust_error;
+  void set_network(const egress_policy& policy, const runtime::request_orders& requests,
+                   std::function<void(result<void>)> on_set) override {
     policies.push_back(policy);
+    orders.push_back(requests);
     on_set(network_error ? result<void>{*network_error} : result<void>{});
   }
   void measure_network(std::function<void(result<network_figures>)> tell) override {
@@ -449,6 +459,7 @@ public:
   bool hold_name = false; ///< Until the test answers.
   std::vector<std::function<void(result<void>)>> naming;
   std::vector<egress_policy> policies; ///< That were set, in their order.
+  std::vector<runtime::request_orders> orders; ///< The same.
   network_figures network;
   std::vector<runtime::sockets_request> sockets;
   std::vector<listening_port> ports;
@@ -502,6 +513,11 @@ public:
   };
 
   std::optional<error> refuses_more() const override { return refuses; }
+  result<runtime::made_authority> make_authority() const override {
+    const auto number = std::to_string(++authorities);
+    return runtime::made_authority{"certificate " + number + '\n', "key " + number};
+  }
+  mutable std::atomic<int> authorities{0};
   void create(runtime::sandbox_spec spec, runtime::sandbox_listener listener) override {
     creations.push_back({std::move(spec), std::move(listener)});
     creations.back().place->hold_name = holds_names;

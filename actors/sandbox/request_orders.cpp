@@ -1,0 +1,94 @@
+#include "actors/sandbox/request_orders.hpp"
+
+#include "actors/run_record.hpp"
+#include "actors/sandbox_metadata.hpp"
+#include "base/inner_places.hpp"
+#include "base/log.hpp"
+#include "base/packed_text.hpp"
+
+#include <tuple>
+#include <utility>
+
+namespace insula::actors::inside_sandbox {
+
+namespace {
+
+constexpr const char* requests_key = "requests";
+constexpr const char* authority_key = "authority";
+
+/// Two texts, as a value of the record.
+std::pair<std::string, std::string> pair_in(const core& of, const char* key) {
+  const auto* text = of.record().find(key);
+  if (text == nullptr)
+    return {};
+  packed_reader from{*text};
+  std::pair<std::string, std::string> both;
+  both.first = from.text();
+  both.second = from.text();
+  if (from.is_over())
+    return both;
+  log::error("sandbox.record_unreadable", {{"id", of.id()}, {"key", key}});
+  return {};
+}
+
+std::string text_of_pair(const std::string& first, const std::string& second) {
+  packed_writer to;
+  return to.text(first).text(second).take();
+}
+
+} // namespace
+
+result<std::vector<storage::change>> changes_of(const sealed_rules& wanted, const core& of) {
+  std::vector<storage::change> changes;
+  if (wanted.empty()) {
+    if (of.record().find(requests_key) != nullptr)
+      changes.push_back({requests_key, std::nullopt});
+    return changes;
+  }
+  changes.push_back({requests_key, text_of_pair(wanted.shape, wanted.sealed)});
+  if (of.record().find(authority_key) != nullptr)
+    return changes;
+  const auto made = of.options().engine->make_authority();
+  if (!made)
+    return made.reason();
+  changes.push_back({authority_key, text_of_pair(made->certificate, made->sealed_key)});
+  return changes;
+}
+
+sealed_rules recorded_rules(const core& of) {
+  auto [shape, sealed] = pair_in(of, requests_key);
+  return {std::move(shape), std::move(sealed)};
+}
+
+runtime::request_orders recorded_orders(const core& of) {
+  runtime::request_orders orders;
+  orders.sealed_rules = recorded_rules(of).sealed;
+  if (orders.empty())
+    return {};
+  std::tie(orders.certificate, orders.sealed_key) = pair_in(of, authority_key);
+  if (const auto& rule = of.options().claims) {
+    const auto& entries = of.record().entries();
+    const auto run = last_run(entries);
+    orders.identity = rule(of.id(), metadata_of(entries), run ? run->number : 0);
+  }
+  return orders;
+}
+
+std::string recorded_authority(const core& of) {
+  return pair_in(of, authority_key).first;
+}
+
+const std::map<std::string, std::string>& trust_environment() {
+  static const auto all = [] {
+    std::map<std::string, std::string> made{{"NODE_USE_SYSTEM_CA", "1"}};
+    for (const char* name :
+         {"AWS_CA_BUNDLE", "CARGO_HTTP_CAINFO", "CURL_CA_BUNDLE", "GIT_SSL_CAINFO",
+          "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", "NODE_EXTRA_CA_CERTS", "NPM_CONFIG_CAFILE",
+          "PIP_CERT", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"})
+      made[name] = trust_bundle;
+    return made;
+  }();
+  return all;
+}
+
+} // namespace insula::actors::inside_sandbox
