@@ -4,6 +4,7 @@
 #include "base/unique_fd.hpp"
 
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
@@ -51,6 +52,10 @@ public:
   task<void> end();
   /// Whoever reads or writes is told that it was cut.
   void cut();
+  /// A task that waits for something to read has an error, and the connection goes on.
+  void interrupt_reading();
+  /// Nothing has come that was not read, and the connection has not ended.
+  bool is_quiet();
 
   boost::asio::posix::stream_descriptor::executor_type executor() { return socket_.get_executor(); }
   std::uint64_t bytes_read() const { return read_; }
@@ -65,14 +70,16 @@ private:
 
   next judge(int outcome) const;
   task<bool> wait(next for_what);
+  task<bool> wait_to_read(next for_what);
   task<result<void>> shake_hands(std::chrono::milliseconds longest);
   error broken() const;
 
   boost::asio::posix::stream_descriptor socket_;
   std::unique_ptr<SSL, frees> tls_;
   std::string protocol_, server_name_;
+  boost::asio::cancellation_signal interrupts_;
   std::uint64_t read_ = 0, written_ = 0;
-  bool cut_ = false;
+  bool cut_ = false, read_waits_ = false;
 };
 
 /// Cuts a stream if it is there for too long.
