@@ -304,9 +304,10 @@ private:
     connection_pointer before;
     for (;;) {
       auto got = co_await connect(host, port, !head.upgrade.empty(), before);
-      if (!got)
-        co_return co_await refuse(in, got.reason().code == errc::limit_reached ? 503 : 502,
-                                  got.reason().message);
+      if (!got) {
+        const unsigned status = got.reason().code == errc::limit_reached ? 503 : 502;
+        co_return co_await refuse(in, status, got.reason().message);
+      }
       const auto with = *got;
       std::unique_ptr<outgoing> one;
       if (with->shared)

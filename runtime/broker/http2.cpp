@@ -468,9 +468,11 @@ private:
     work_.tell();
   }
   /// Says that it is too much, and ends.
-  int end_with_calm() {
-    nghttp2_session_terminate_session(session_, NGHTTP2_ENHANCE_YOUR_CALM);
-    return 0;
+  void end_with_calm() { nghttp2_session_terminate_session(session_, NGHTTP2_ENHANCE_YOUR_CALM); }
+  /// Those of this side count as well: a client can have each request reset that it begins.
+  void count_reset() {
+    if (serves_ && !resets_.take())
+      end_with_calm();
   }
 
   static ssize_t read_out(nghttp2_session* in, std::int32_t id, std::uint8_t* to, std::size_t room,
@@ -548,6 +550,8 @@ private:
     auto& self = *static_cast<session*>(me);
     if (frame->hd.type == NGHTTP2_GOAWAY)
       self.is_going_ = true;
+    if (frame->hd.type == NGHTTP2_RST_STREAM)
+      self.count_reset();
     const auto at = self.all_.find(frame->hd.stream_id);
     if (at == self.all_.end())
       return 0;
@@ -614,9 +618,6 @@ private:
   }
   static int on_close(nghttp2_session*, std::int32_t id, std::uint32_t why, void* me) {
     auto& self = *static_cast<session*>(me);
-    // Of resets this side's count as well: a client can have it reset whatever it opens.
-    if (self.serves_ && why != NGHTTP2_NO_ERROR && !self.resets_.take())
-      self.end_with_calm();
     const auto at = self.all_.find(id);
     if (at == self.all_.end())
       return 0;
@@ -633,6 +634,8 @@ private:
   }
   static int on_sent(nghttp2_session*, const nghttp2_frame* frame, void* me) {
     auto& self = *static_cast<session*>(me);
+    if (frame->hd.type == NGHTTP2_RST_STREAM && frame->rst_stream.error_code != NGHTTP2_NO_ERROR)
+      self.count_reset();
     if ((frame->hd.type != NGHTTP2_HEADERS && frame->hd.type != NGHTTP2_DATA) ||
         (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) == 0)
       return 0;

@@ -2,78 +2,23 @@
 // are of the same code: what others speak is tested with their programs.
 #include "runtime/broker/condition.hpp"
 #include "runtime/broker/http2.hpp"
+#include "tests/support/broker_talk.hpp"
 #include "tests/support/catch.hpp"
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-
-#include <array>
-#include <fcntl.h>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <sys/socket.h>
-#include <unistd.h>
 #include <vector>
 
 using namespace insula;
 using namespace insula::runtime::broker;
+using namespace insula::test;
 using namespace std::chrono_literals;
 
 namespace {
 
 namespace asio = boost::asio;
-
-std::array<unique_fd, 2> pair_of_sockets() {
-  std::array<int, 2> both{};
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, both.data()) == 0);
-  return {unique_fd{both[0]}, unique_fd{both[1]}};
-}
-
-/// All that an answer has.
-struct told {
-  unsigned status = 0;
-  fields head, trailers;
-  std::string body;
-  std::string why; ///< Not empty: it has failed.
-};
-
-/// Asks, and hears all.
-task<told> ask(outgoing& to, request_head head, std::string_view body,
-               const fields& trailers = {}) {
-  told all;
-  const auto failed = [&](const error& why) {
-    all.why = why.message;
-    return all;
-  };
-  auto ok = co_await to.begin(head);
-  if (ok && !body.empty())
-    ok = co_await to.send(body);
-  if (ok)
-    ok = co_await to.end(trailers);
-  if (!ok)
-    co_return failed(ok.reason());
-  for (;;) {
-    auto said = co_await to.answer();
-    if (!said)
-      co_return failed(said.reason());
-    all.status = said->status;
-    all.head = std::move(said->rest);
-    if (all.status >= 200)
-      break;
-  }
-  for (;;) {
-    auto next = co_await to.body();
-    if (!next)
-      co_return failed(next.reason());
-    if (!*next)
-      break;
-    all.body += **next;
-  }
-  all.trailers = to.trailers();
-  co_return all;
-}
 
 /// A server that says what it has heard.
 task<exchanged> echo(incoming& in) {
@@ -137,21 +82,7 @@ public:
   }
 
   void spawn(task<void> what) { asio::co_spawn(io, std::move(what), asio::detached); }
-  /// Runs until the work is done.
-  void run(std::function<task<void>()> work) {
-    bool done = false;
-    asio::co_spawn(
-      io,
-      [&]() -> task<void> {
-        co_await work();
-        done = true;
-      },
-      asio::detached);
-    const auto until = std::chrono::steady_clock::now() + 20s;
-    while (!done && std::chrono::steady_clock::now() < until)
-      io.run_one_for(100ms);
-    REQUIRE(done);
-  }
+  void run(std::function<task<void>()> work) { REQUIRE(run_until_done(io, std::move(work))); }
   std::unique_ptr<outgoing> request() { return requests->begin(); }
 
   asio::io_context io{1};
@@ -178,16 +109,6 @@ private:
   std::unique_ptr<http2_connection> upstream_;
   std::unique_ptr<outgoing> single_;
 };
-
-request_head head_of(const std::string& method, const std::string& target,
-                     std::optional<std::uint64_t> bytes = 0) {
-  request_head head;
-  head.method = method;
-  head.target = target;
-  head.authority = "a.example";
-  head.body_bytes = bytes;
-  return head;
-}
 
 std::string value_of(const told& of, const std::string& name) {
   const auto* value = find(of.head, name);
@@ -288,16 +209,11 @@ TEST_CASE("a request that is given up is given up at the server", "[broker]") {
     CHECK(ok4);
     const auto ok5 = co_await to->send("some");
     CHECK(ok5);
-    asio::steady_timer timer{it.io};
-    const auto wait_for = [&](const std::string& what) -> task<void> {
-      while (*heard != what) {
-        timer.expires_after(5ms);
-        co_await timer.async_wait(asio::use_awaitable);
-      }
-    };
-    co_await wait_for("its head");
+    const bool came = co_await until(it.io, [&] { return *heard == "its head"; });
+    CHECK(came);
     to.reset();
-    co_await wait_for("the request was reset");
+    const bool gone = co_await until(it.io, [&] { return *heard == "the request was reset"; });
+    CHECK(gone);
     const auto again = it.request(); // The connection is good.
     REQUIRE(again);
     const auto ok6 = co_await again->begin(head_of("POST", "/", std::nullopt));

@@ -3,77 +3,28 @@
 #include "runtime/broker/broker.hpp"
 #include "runtime/broker/http1.hpp"
 #include "runtime/broker/http2.hpp"
+#include "tests/support/broker_talk.hpp"
 #include "tests/support/catch.hpp"
 
 #include <boost/asio/co_spawn.hpp>
 #include <boost/asio/detached.hpp>
-#include <boost/asio/steady_timer.hpp>
-#include <boost/asio/use_awaitable.hpp>
 
-#include <array>
-#include <chrono>
 #include <csignal>
-#include <fcntl.h>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <sys/socket.h>
 #include <vector>
 
 using namespace insula;
 using namespace insula::runtime::broker;
+using namespace insula::test;
 using namespace std::chrono_literals;
 
 namespace {
 
 namespace asio = boost::asio;
-
-std::int64_t now_s() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-           std::chrono::system_clock::now().time_since_epoch())
-    .count();
-}
-
-std::array<unique_fd, 2> pair_of_sockets() {
-  std::array<int, 2> both{};
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, both.data()) == 0);
-  return {unique_fd{both[0]}, unique_fd{both[1]}};
-}
-
-struct told {
-  unsigned status = 0;
-  fields head;
-  std::string body, why;
-};
-
-task<told> ask(outgoing& to, request_head head, std::string_view body) {
-  told all;
-  auto ok = co_await to.begin(head);
-  if (ok && !body.empty())
-    ok = co_await to.send(body);
-  if (ok)
-    ok = co_await to.end({});
-  while (ok && all.status < 200) {
-    auto said = co_await to.answer();
-    if (!said) {
-      all.why = said.reason().message;
-      co_return all;
-    }
-    all.status = said->status;
-    all.head = std::move(said->rest);
-  }
-  for (;;) {
-    auto next = co_await to.body();
-    if (!next)
-      all.why = next.reason().message;
-    if (!next || !*next)
-      break;
-    all.body += **next;
-  }
-  co_return all;
-}
 
 /// Says what it has heard, a line for each.
 task<exchanged> mirror(incoming& in) {
@@ -173,20 +124,7 @@ public:
     }
     co_return made_client;
   }
-  void run(std::function<task<void>()> work) {
-    bool done = false;
-    asio::co_spawn(
-      io,
-      [&]() -> task<void> {
-        co_await work();
-        done = true;
-      },
-      asio::detached);
-    const auto until = std::chrono::steady_clock::now() + 20s;
-    while (!done && std::chrono::steady_clock::now() < until)
-      io.run_one_for(100ms);
-    REQUIRE(done);
-  }
+  void run(std::function<task<void>()> work) { REQUIRE(run_until_done(io, std::move(work))); }
 
   asio::io_context io{1};
   const authority_text servers, sandbox;
@@ -216,17 +154,6 @@ public:
   runtime::broker::broker made;
 };
 
-request_head head_of(const std::string& method, const std::string& target, fields rest = {},
-                     std::optional<std::uint64_t> bytes = 0) {
-  request_head head;
-  head.method = method;
-  head.target = target;
-  head.authority = "a.example";
-  head.rest = std::move(rest);
-  head.body_bytes = bytes;
-  return head;
-}
-
 request_match below(const std::string& path) {
   request_match match;
   match.path = text_match{text_match::kind::prefix, path};
@@ -244,10 +171,10 @@ TEST_CASE("a request has the headers of its rule, in place of its own", "[broker
     auto client = co_await it.connect("a.example", http2);
     REQUIRE(client.way);
     const fields own{{"authorization", "Bearer mine"}, {"x-other", "1"}};
-    const auto with = co_await ask(client.next(), head_of("POST", "/v1/x?y", own, 5), "hello");
+    const auto with = co_await ask(client.next(), head_of("POST", "/v1/x?y", 5, own), "hello");
     CHECK(with.status == 200);
     CHECK(with.body == "POST a.example /v1/x?y\nx-other: 1\nauthorization: Bearer secret\nhello");
-    const auto without = co_await ask(client.next(), head_of("GET", "/v2", own), "");
+    const auto without = co_await ask(client.next(), head_of("GET", "/v2", 0, own), "");
     CHECK(without.body == "GET a.example /v2\nauthorization: Bearer mine\nx-other: 1\n");
   });
   const auto figures = it.made.figures();
@@ -282,7 +209,7 @@ TEST_CASE("a request that is forwarded says whom it was for, and nobody can pret
     const fields forged{{"vercel-forwarded-host", "evil.example"},
                         {"vercel-sandbox-oidc-token", "mine"},
                         {"x-own", "1"}};
-    const auto said = co_await ask(client.next(), head_of("PUT", "/p?q=1", forged, 2), "ok");
+    const auto said = co_await ask(client.next(), head_of("PUT", "/p?q=1", 2, forged), "ok");
     CHECK(said.status == 200);
     CHECK(said.body == "PUT proxy.example:8443 /base/p?q=1\nx-own: 1\n"
                        "vercel-forwarded-host: a.example\nvercel-forwarded-scheme: https\n"
@@ -342,11 +269,8 @@ TEST_CASE("rules that change end what was opened under the old ones within a sec
     auto later = co_await it.connect("a.example", true);
     const auto after = co_await ask(later.next(), head_of("GET", "/"), "");
     CHECK(after.body.find("x-key: new") != std::string::npos);
-    asio::steady_timer timer{it.io};
-    for (int i = 0; i < 200 && it.ended == 0; ++i) {
-      timer.expires_after(10ms);
-      co_await timer.async_wait(asio::use_awaitable);
-    }
+    const bool gone = co_await until(it.io, [&] { return it.ended > 0; });
+    CHECK(gone);
     CHECK(it.ended == 1);
     const auto still = co_await ask(later.next(), head_of("GET", "/"), "");
     CHECK(still.status == 200);
