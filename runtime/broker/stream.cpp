@@ -236,8 +236,10 @@ task<result<void>> stream::write(std::string_view all) {
       continue;
     }
     bool goes_on = then == next::read || then == next::write;
-    if (goes_on)
+    if (goes_on) {
+      const patience waits{*this, longest_stall_};
       goes_on = co_await wait(then);
+    }
     if (!goes_on) {
       ERR_clear_error();
       co_return broken();
@@ -249,6 +251,7 @@ task<result<void>> stream::write(std::string_view all) {
 task<void> stream::end() {
   if (cut_)
     co_return;
+  const patience waits{*this, longest_stall_};
   while (tls_) {
     ERR_clear_error();
     const int outcome = SSL_shutdown(tls_.get());

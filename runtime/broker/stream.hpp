@@ -47,7 +47,9 @@ public:
 
   /// At least one byte; 0: the other end has said that no more comes.
   task<result<std::size_t>> read(char* into, std::size_t room);
+  /// The stream is cut if nothing can be written for longest_stall().
   task<result<void>> write(std::string_view all);
+  void longest_stall(std::chrono::milliseconds is) { longest_stall_ = is; }
   /// Says that no more comes.
   task<void> end();
   /// Whoever reads or writes is told that it was cut.
@@ -79,6 +81,7 @@ private:
   std::string protocol_, server_name_;
   boost::asio::cancellation_signal interrupts_;
   std::uint64_t read_ = 0, written_ = 0;
+  std::chrono::milliseconds longest_stall_ = std::chrono::minutes{5};
   bool cut_ = false, read_waits_ = false;
 };
 

@@ -1,4 +1,5 @@
 // What hostile clients and servers write in frames of HTTP/2, byte by byte.
+#include "runtime/broker/broker.hpp"
 #include "runtime/broker/condition.hpp"
 #include "runtime/broker/http2.hpp"
 #include "tests/support/broker_talk.hpp"
@@ -7,6 +8,7 @@
 #include <nghttp2/nghttp2.h>
 
 #include <algorithm>
+#include <csignal>
 #include <functional>
 #include <map>
 #include <memory>
@@ -102,6 +104,12 @@ public:
   task<bool> say(std::string bytes) {
     const auto ok = co_await way.write(bytes);
     co_return static_cast<bool>(ok);
+  }
+  /// What a client says first of all.
+  task<void> hear_magic() {
+    const bool came = co_await fill(NGHTTP2_CLIENT_MAGIC_LEN);
+    CHECK(came);
+    left_.erase(0, NGHTTP2_CLIENT_MAGIC_LEN);
   }
   /// None: the connection has ended.
   task<std::optional<heard_frame>> next() {
@@ -483,6 +491,24 @@ TEST_CASE("an answer goes out whole before the rest of its request is refused", 
   });
 }
 
+TEST_CASE("a client that sends no more ends what it has asked", "[broker]") {
+  bool began = false, gone = false;
+  attacked it{[&](incoming& in) -> task<exchanged> {
+    began = true;
+    gone = co_await in.wait_until_gone();
+    co_return exchanged{};
+  }};
+  it.run([&]() -> task<void> {
+    co_await it.client->say(headers_of(1, block_of("GET")));
+    const bool there = co_await until(it.io, [&] { return began; });
+    CHECK(there);
+    co_await it.client->way.end();
+    const bool ended = co_await until(it.io, [&] { return it.over; });
+    CHECK(ended);
+    CHECK(gone);
+  });
+}
+
 TEST_CASE("a handler that throws gives back its place", "[broker]") {
   attacked it{[&](incoming& in) -> task<exchanged> {
     if (in.head.target == "/throws")
@@ -523,13 +549,7 @@ struct attacking_server {
   }
   /// Hears the first frames, and the first request.
   task<void> hear_request() {
-    std::string magic(24, '\0');
-    std::size_t came = 0;
-    while (came < magic.size()) {
-      const auto size = co_await server->way.read(magic.data() + came, magic.size() - came);
-      REQUIRE(size);
-      came += *size;
-    }
+    co_await server->hear_magic();
     const bool ok = co_await server->say(frame_of(NGHTTP2_SETTINGS, 0, 0, ""));
     CHECK(ok);
     const auto head = co_await server->next(NGHTTP2_HEADERS, 1);
@@ -562,6 +582,124 @@ TEST_CASE("a server that goes says which requests it has not begun", "[broker]")
     CHECK(one->was_not_begun());
     CHECK_FALSE(one->was_answered());
     CHECK(it.connection->takes_more() == !goes);
+  }));
+}
+
+namespace {
+
+/// Servers that the test is, over TLS, and a broker that dials them.
+class raw_internet final : public surroundings {
+public:
+  raw_internet()
+      : servers_(*make_authority(now_s()))
+      , sandbox_(*make_authority(now_s()))
+      , signs_(std::move(*authority::make(servers_)))
+      , made_(io, *this, *make_client_context(servers_.certificate)) {
+    std::signal(SIGPIPE, SIG_IGN); // As the program does.
+    made_.use(*rule_set::make({{"a.example", {}, transform_action{{{"x-key", "secret"}}}}}),
+              std::shared_ptr<authority>{std::move(*authority::make(sandbox_))});
+  }
+  ~raw_internet() override {
+    made_.end();
+    for (const auto& each : ends_)
+      each->way.cut();
+    if (client_)
+      client_->cut();
+    io.restart();
+    io.run_for(2s);
+  }
+
+  task<result<unique_fd>> dial(const std::string&, std::uint16_t) override {
+    auto both = pair_of_sockets();
+    ends_.push_back(std::make_shared<raw_end>(io, std::move(both[1])));
+    asio::co_spawn(io, be_server(ends_.back()), asio::detached);
+    co_return std::move(both[0]);
+  }
+  task<result<std::string>> token(const std::string&) override { co_return "token"; }
+  void refused(const std::string&, std::uint16_t, const std::string&) override {}
+
+  task<std::unique_ptr<outgoing>> connect() {
+    auto both = pair_of_sockets();
+    asio::co_spawn(
+      io,
+      [this, socket = std::move(both[1])]() mutable -> task<void> {
+        served of;
+        co_await made_.serve(std::move(socket), "a.example", 443, of);
+      },
+      asio::detached);
+    client_ = std::make_shared<stream>(io, std::move(both[0]));
+    const auto trusted = make_client_context(sandbox_.certificate);
+    const auto ok = co_await client_->connect_tls(**trusted, "a.example", 5s, false);
+    CHECK(ok);
+    co_return make_http1_outgoing(*client_);
+  }
+
+  asio::io_context io{1};
+  /// What is said to each request, in the order in which they come. `id`: of its stream.
+  std::function<std::string(int count, std::int32_t id)> says;
+  int requests = 0;
+  std::size_t dials() const { return ends_.size(); }
+
+private:
+  task<void> be_server(std::shared_ptr<raw_end> end) {
+    const auto context = signs_->context_for("a.example", now_s());
+    const auto ok = co_await end->way.accept_tls(**context, 5s);
+    CHECK(ok);
+    co_await end->hear_magic();
+    co_await end->say(frame_of(NGHTTP2_SETTINGS, 0, 0, ""));
+    for (;;) {
+      const auto frame = co_await end->next();
+      if (!frame)
+        co_return;
+      if (frame->type != NGHTTP2_HEADERS)
+        continue;
+      const auto words = says(++requests, frame->id);
+      co_await end->say(words);
+    }
+  }
+
+  const authority_text servers_, sandbox_;
+  std::unique_ptr<authority> signs_;
+  std::vector<std::shared_ptr<raw_end>> ends_;
+  std::shared_ptr<stream> client_;
+  runtime::broker::broker made_;
+};
+
+} // namespace
+
+TEST_CASE("what a server has not begun is sent again, once and to another connection", "[broker]") {
+  const bool goes = GENERATE(false, true), always = GENERATE(false, true);
+  CAPTURE(goes, always);
+  raw_internet it;
+  it.says = [&](int count, std::int32_t id) {
+    if (count > 1 && !always)
+      return headers_of(id, hpack_field(":status", "204"));
+    if (goes)
+      return frame_of(NGHTTP2_GOAWAY, 0, 0, big_endian(0, 4) + big_endian(NGHTTP2_NO_ERROR, 4));
+    return frame_of(NGHTTP2_RST_STREAM, 0, id, big_endian(NGHTTP2_REFUSED_STREAM, 4));
+  };
+  REQUIRE(run_until_done(it.io, [&]() -> task<void> {
+    const auto client = co_await it.connect();
+    const auto said = co_await ask(*client, head_of("POST", "/"), "");
+    CHECK(said.status == (always ? 502 : 204));
+    CHECK(it.requests == 2);
+    CHECK(it.dials() == 2);
+  }));
+}
+
+TEST_CASE("what was begun, or whose body was taken, is not sent again", "[broker]") {
+  const bool begun = GENERATE(false, true);
+  raw_internet it;
+  it.says = [&](int, std::int32_t id) {
+    const auto why = begun ? NGHTTP2_INTERNAL_ERROR : NGHTTP2_REFUSED_STREAM;
+    return frame_of(NGHTTP2_RST_STREAM, 0, id, big_endian(static_cast<std::uint32_t>(why), 4));
+  };
+  const std::string body = begun ? "" : "hello";
+  REQUIRE(run_until_done(it.io, [&]() -> task<void> {
+    const auto client = co_await it.connect();
+    const auto said = co_await ask(*client, head_of("POST", "/", body.size()), body);
+    CHECK(said.status == 502);
+    CHECK(it.requests == 1);
   }));
 }
 

@@ -221,6 +221,70 @@ TEST_CASE("a request that is given up is given up at the server", "[broker]") {
   });
 }
 
+TEST_CASE("what is given up leaves the windows of a connection whole", "[broker]") {
+  const std::string large(http2_window_bytes - 1000, 'x');
+  chain it{true, true, [&](incoming& in) -> task<exchanged> {
+             response_head said;
+             said.status = 200;
+             if (in.head.target == "/large")
+               co_return co_await answer(in, said, large); // And looks at no body.
+             co_return co_await echo(in);
+           }};
+  it.run([&]() -> task<void> {
+    for (int i = 0; i < 10; ++i) { // Each has a fourth of the connection's window.
+      INFO("an answer of which one piece is taken");
+      const auto to = it.request();
+      const auto ok = co_await to->begin(head_of("POST", "/large", large.size()));
+      CHECK(ok);
+      const auto sent = co_await to->send(large);
+      CHECK(sent);
+      const auto said = co_await to->answer();
+      CHECK(said);
+      const auto some = co_await to->body();
+      CHECK(some);
+      if (i % 2 == 0)
+        to->cut();
+      const auto more = co_await to->body();
+      CHECK(static_cast<bool>(more) == (i % 2 != 0));
+    }
+    const auto to = it.request();
+    const std::string whole(4 << 20, 'y');
+    const auto said = co_await ask(*to, head_of("PUT", "/", whole.size()), whole);
+    CHECK(said.why == "");
+    CHECK(said.body.size() == whole.size());
+  });
+}
+
+TEST_CASE("a piece of a body stays where it is when its stream ends", "[broker]") {
+  bool ends = false;
+  chain it{true, true, [&](incoming& in) -> task<exchanged> {
+             response_head said;
+             said.status = 200;
+             said.body_bytes = std::nullopt;
+             auto ok = co_await in.answer(said);
+             ok = co_await in.send("a piece that is too long for a string's own room");
+             const bool may = co_await until(it.io, [&] { return ends; });
+             CHECK(may);
+             co_return exchanged{}; // The stream is reset.
+           }};
+  it.run([&]() -> task<void> {
+    const auto to = it.request();
+    const auto ok = co_await to->begin(head_of("GET", "/"));
+    CHECK(ok);
+    const auto said = co_await to->answer();
+    CHECK(said);
+    const auto some = co_await to->body();
+    REQUIRE(some);
+    REQUIRE(*some);
+    ends = true;
+    const bool closed = co_await until(it.io, [&] { return it.requests->open_requests() == 0; });
+    CHECK(closed);
+    CHECK(**some == "a piece that is too long for a string's own room");
+    const auto more = co_await to->body();
+    CHECK_FALSE(more);
+  });
+}
+
 TEST_CASE("an answer of the broker's own to HTTP/2 leaves the connection good", "[broker]") {
   chain it{true, false, [](incoming& in) -> task<exchanged> {
              response_head said;
