@@ -223,7 +223,7 @@ public:
     // Tasks of requests may outlive this one, so they have all of their own.
     const request_handler handle = [me, name, port, rules = rules_,
                                     figures = figures_](incoming& in) -> task<exchanged> {
-      return me->pass(in, name, port, rules, figures);
+      co_return co_await me->pass(in, name, port, rules, figures);
     };
     const auto secured = co_await client->accept_tls(**context, tls_patience);
     if (secured && client->protocol() == "h2")
@@ -237,7 +237,7 @@ private:
 
   enum class drops : std::uint8_t { old, unused, all };
 
-  task<exchanged> pass(incoming& in, const std::string name, std::uint16_t port,
+  task<exchanged> pass(incoming& in, const std::string& name, std::uint16_t port,
                        std::shared_ptr<const rule_set> rules, shared_figures figures) {
     const auto host = host_of(in.head.authority);
     if (host != name || port_of(in.head.authority, https_port) != port) {
