@@ -491,6 +491,42 @@ TEST_CASE("an answer goes out whole before the rest of its request is refused", 
   });
 }
 
+TEST_CASE("what comes of a request that nobody reads leaves the window of its connection whole",
+          "[broker]") {
+  const std::string large(60'000, 'x');
+  std::size_t done = 0;
+  attacked it{[&](incoming& in) -> task<exchanged> {
+    response_head said;
+    said.status = 403;
+    const auto is = co_await answer(in, said, large);
+    ++done;
+    co_return is;
+  }};
+  const std::string part(16'000, 'y');
+  it.run([&]() -> task<void> {
+    const auto settings = co_await it.client->next(NGHTTP2_SETTINGS, 0);
+    CHECK(settings);
+    co_await it.client->say(frame_of(NGHTTP2_SETTINGS, NGHTTP2_FLAG_ACK, 0, ""));
+    // The client opens no window: but for the first, answers wait, and their requests go on.
+    for (std::int32_t id = 1; id < 11; id += 2)
+      co_await it.client->say(headers_of(id, block_of("POST"), ends_headers));
+    const bool answered = co_await until(it.io, [&] { return done == 5; });
+    CHECK(answered);
+    std::int64_t room = 65'535;
+    for (std::int32_t id = 3; id < 11; id += 2)
+      for (int i = 0; i < 12; ++i) {
+        room -= static_cast<std::int64_t>(part.size());
+        co_await it.client->say(frame_of(NGHTTP2_DATA, 0, id, part));
+      }
+    while (room < static_cast<std::int64_t>(2 * http2_window_bytes)) {
+      const auto frame = co_await it.client->next(NGHTTP2_WINDOW_UPDATE, 0);
+      REQUIRE(frame);
+      room += frame->number(0);
+    }
+    CHECK_FALSE(it.over);
+  });
+}
+
 TEST_CASE("a client that sends no more ends what it has asked", "[broker]") {
   bool began = false, gone = false;
   attacked it{[&](incoming& in) -> task<exchanged> {
