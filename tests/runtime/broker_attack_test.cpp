@@ -363,7 +363,7 @@ TEST_CASE("a small head that becomes a large one is refused, and a huge one ends
   });
 }
 
-TEST_CASE("HTTP/2 has no CONNECT, no TRACE and no fragments", "[broker]") {
+TEST_CASE("HTTP/2 has no CONNECT, no TRACE, no fragments and no second host", "[broker]") {
   int asked = 0;
   attacked it{[&](incoming& in) -> task<exchanged> {
     ++asked;
@@ -391,6 +391,10 @@ TEST_CASE("HTTP/2 has no CONNECT, no TRACE and no fragments", "[broker]") {
     co_await it.client->say(headers_of(id += 2, block, ends_headers));
     const auto reset = co_await it.client->next(NGHTTP2_RST_STREAM, id);
     CHECK(reset);
+    const auto block_for_two = block_of("GET") + hpack_field("host", "b.example");
+    co_await it.client->say(headers_of(id += 2, block_for_two));
+    const auto two = co_await it.client->next(NGHTTP2_RST_STREAM, id);
+    CHECK(two);
     for (const std::string path : {"a", "/a b", "*", "https://a.example/"}) {
       co_await it.client->say(headers_of(id += 2, block_of("GET", {}, path)));
       const auto no = co_await it.client->next(NGHTTP2_RST_STREAM, id);
