@@ -350,7 +350,7 @@ private:
       return nullptr;
     auto& kept = at->second;
     for (auto each = kept.begin(); each != kept.end();) {
-      const auto found = *each;
+      auto found = *each;
       if (found->shared && (found == before || !found->shared->takes_more())) {
         ++each; // It goes when its requests have ended.
         continue;

@@ -12,7 +12,6 @@
 #include <array>
 #include <charconv>
 #include <chrono>
-#include <cstring>
 #include <deque>
 #include <map>
 #include <optional>
@@ -485,7 +484,7 @@ private:
       of->out_waits = true;
       return NGHTTP2_ERR_DEFERRED;
     }
-    std::memcpy(to, of->out.data(), size);
+    of->out.copy(reinterpret_cast<char*>(to), size);
     of->out.erase(0, size);
     of->room.tell();
     if (!of->out.empty() || !of->out_ended)
