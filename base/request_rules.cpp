@@ -1,5 +1,6 @@
 #include "base/request_rules.hpp"
 
+#include "base/http_words.hpp"
 #include "base/network.hpp"
 #include "base/packed_text.hpp"
 
@@ -21,22 +22,6 @@ error wrong(std::string what) {
   return {errc::invalid_request, std::move(what)};
 }
 
-bool is_token_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-         std::string_view{"!#$%&'*+-.^_`|~"}.find(c) != std::string_view::npos;
-}
-
-bool is_token(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), is_token_char);
-}
-
-std::string lower(std::string_view text) {
-  std::string made{text};
-  std::transform(made.begin(), made.end(), made.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return made;
-}
-
 /// They say how a message is carried, which is the broker's to say; or whom it is for, which a rule
 /// has decided by.
 constexpr std::array own_headers{
@@ -54,7 +39,7 @@ result<void> check_headers(const header_list& headers) {
   for (const auto& [name, value] : headers) {
     if (auto ok = check_header(name, value); !ok)
       return ok;
-    if (!names.insert(lower(name)).second)
+    if (!names.insert(lower_case(name)).second)
       return wrong("header \"" + name + "\" is there twice");
   }
   return {};
@@ -95,6 +80,49 @@ result<void> check_action(const respond_action& action) {
   if (has_none && !action.body.empty())
     return wrong("respond: an answer " + std::to_string(action.status) + " has no body");
   return check_headers(action.headers);
+}
+
+/// What all rules together cost beside their text.
+struct cost {
+  std::size_t expressions = 0, header_bytes = 0;
+
+  void add(const std::optional<text_match>& match) {
+    expressions += match && match->how == text_match::kind::regex ? 1 : 0;
+  }
+  void add(const std::vector<pair_match>& pairs) {
+    for (const auto& each : pairs) {
+      add(each.key);
+      add(each.value);
+    }
+  }
+  void add(const header_list& headers) {
+    for (const auto& [name, value] : headers)
+      header_bytes += name.size() + value.size();
+  }
+  void add(const request_rule& rule) {
+    add(rule.match.path);
+    add(rule.match.query);
+    add(rule.match.headers);
+    if (const auto* sets = std::get_if<transform_action>(&rule.action))
+      add(sets->headers);
+    if (const auto* says = std::get_if<respond_action>(&rule.action))
+      add(says->headers);
+  }
+};
+
+result<void> check_cost(const std::vector<request_rule>& rules) {
+  cost all;
+  for (const auto& each : rules)
+    all.add(each);
+  if (all.expressions > max_rule_expressions)
+    return error{errc::limit_reached, "the rules about requests of a sandbox have at most " +
+                                        std::to_string(max_rule_expressions) +
+                                        " regular expressions"};
+  if (all.header_bytes > max_rule_header_bytes)
+    return error{errc::limit_reached, "the headers of the rules about requests of a sandbox have " +
+                                        ("at most " + std::to_string(max_rule_header_bytes)) +
+                                        " bytes"};
+  return {};
 }
 
 void write(packed_writer& to, const std::optional<text_match>& match) {
@@ -151,7 +179,7 @@ result<std::string> normalise_forward_url(std::string_view url) {
   constexpr std::string_view scheme = "https://";
   if (url.size() > max_url_bytes)
     return wrong("the URL has more than " + std::to_string(max_url_bytes) + " bytes");
-  if (lower(url.substr(0, scheme.size())) != scheme)
+  if (lower_case(url.substr(0, scheme.size())) != scheme)
     return wrong("the URL must begin with https://");
   url.remove_prefix(scheme.size());
   if (!std::all_of(url.begin(), url.end(), [](char c) { return c > ' ' && c < 0x7f; }))
@@ -189,12 +217,9 @@ result<std::string> normalise_forward_url(std::string_view url) {
 result<void> check_header(std::string_view name, std::string_view value) {
   if (!is_token(name) || name.size() > max_name_bytes)
     return wrong("\"" + std::string{name.substr(0, 64)} + "\" is no name of a header");
-  if (std::find(own_headers.begin(), own_headers.end(), lower(name)) != own_headers.end())
+  if (std::find(own_headers.begin(), own_headers.end(), lower_case(name)) != own_headers.end())
     return wrong("header \"" + std::string{name} + "\" cannot be set");
-  const bool is_good = std::all_of(value.begin(), value.end(), [](char c) {
-    return c == '\t' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f);
-  });
-  if (!is_good || value.size() > max_value_bytes)
+  if (!is_header_value(value) || value.size() > max_value_bytes)
     return wrong("the value of header \"" + std::string{name} +
                  "\" has a control character, or more than " + std::to_string(max_value_bytes) +
                  " bytes");
@@ -223,6 +248,8 @@ result<void> check(const std::vector<request_rule>& rules) {
         !ok)
       return ok;
   }
+  if (auto ok = check_cost(rules); !ok)
+    return ok;
   if (to_text(rules).size() > max_rules_bytes)
     return error{errc::limit_reached, "the rules about requests of a sandbox have at most " +
                                         std::to_string(max_rules_bytes) + " bytes"};

@@ -35,8 +35,10 @@ struct pair_match {
 /// All that is given has to hold: the path, one of the methods, and for each entry of a list some
 /// pair of the request.
 struct request_match {
+  /// It is compared with the path as it is decoded. Where a domain has such a match, a path that
+  /// two servers could read as two paths is refused.
   std::optional<text_match> path;
-  std::vector<std::string> methods; ///< In upper case. Empty: all.
+  std::vector<std::string> methods; ///< Compared without regard to case. Empty: all.
   std::vector<pair_match> query, headers;
 
   bool operator==(const request_match&) const = default;
@@ -76,8 +78,10 @@ struct request_rule {
 };
 
 inline constexpr std::size_t max_request_rules = 256;
-inline constexpr int regex_memory = 1 << 20; ///< Of each regular expression, in bytes.
+inline constexpr int regex_memory = 256 << 10; ///< Of each regular expression, in bytes.
 inline constexpr std::size_t max_rules_bytes = 256u << 10; ///< Of all of a sandbox, as text.
+/// Of all of a sandbox: each expression costs memory and time, and headers have to fit into a head.
+inline constexpr std::size_t max_rule_expressions = 128, max_rule_header_bytes = 64u << 10;
 
 /// The URL in its normal form: https, a host in lower case, a port if it is not 443, and a path
 /// without a last slash. Errors: invalid_request.

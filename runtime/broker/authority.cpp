@@ -189,7 +189,11 @@ result<std::shared_ptr<SSL_CTX>> authority::make_context(const std::string& name
       SSL_CTX_use_certificate(made.get(), leaf.get()) != 1 ||
       SSL_CTX_use_PrivateKey(made.get(), leaf_key_.get()) != 1)
     return failed("no server of TLS could be made");
-  SSL_CTX_set_options(made.get(), SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
+  SSL_CTX_set_options(made.get(),
+                      SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET);
+  // A session that is kept outlives the rules that it was opened under.
+  SSL_CTX_set_session_cache_mode(made.get(), SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_num_tickets(made.get(), 0);
   SSL_CTX_set_mode(made.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                  SSL_MODE_RELEASE_BUFFERS);
   SSL_CTX_set_alpn_select_cb(made.get(), choose_protocol, nullptr);

@@ -38,8 +38,8 @@ struct served {
 
 /// One sandbox's: opens the connections for names that have rules, and does with each request what
 /// the rules say. One thread.
-/// Ceilings: 10,000 connections of clients; of servers those that are under way, and 8 idle ones
-/// for each host.
+/// Ceilings: 10,000 connections of clients; 1,024 to servers, 128 to each host, and 8 idle ones of
+/// those.
 class broker {
 public:
   /// `trusted`: as of make_client_context().

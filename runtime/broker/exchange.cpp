@@ -2,7 +2,7 @@
 
 #include <boost/asio/experimental/awaitable_operators.hpp>
 
-#include <array>
+#include <cstdint>
 #include <string>
 
 namespace insula::runtime::broker {
@@ -13,17 +13,27 @@ using namespace boost::asio::experimental::awaitable_operators;
 
 constexpr std::size_t tunnel_bytes = 64u << 10;
 
-/// True: all of it.
-task<bool> pass(message_source& from, message_sink& to) {
+enum class passed : std::uint8_t { whole, source_failed, sink_failed };
+
+/// `took`: becomes true with the first piece. `why`: the source's error.
+task<passed> pass(message_source& from, message_sink& to, bool* took = nullptr,
+                  std::optional<error>* why = nullptr) {
   for (;;) {
     const auto next = co_await from.body();
-    if (!next)
-      co_return false;
-    if (!*next)
-      co_return static_cast<bool>(co_await to.end(from.trailers()));
+    if (!next) {
+      if (why != nullptr)
+        *why = next.reason();
+      co_return passed::source_failed;
+    }
+    if (!*next) {
+      const auto ended = co_await to.end(from.trailers());
+      co_return ended ? passed::whole : passed::sink_failed;
+    }
+    if (took != nullptr)
+      *took = true;
     const auto sent = co_await to.send(**next);
     if (!sent)
-      co_return false;
+      co_return passed::sink_failed;
   }
 }
 
@@ -47,15 +57,41 @@ task<void> pump(stream& from, std::string_view early, stream& to) {
   }
 }
 
-/// The answer, when it comes. What was not asked for to the end does not matter then.
+/// Of the two tasks of an exchange: `over` when the one of the answer is.
 struct progress {
-  bool sent = false, answered = false;
+  bool sent = false, answered = false, over = false;
+  std::optional<error> bad_body;
 };
 
-task<void> send_request(incoming& in, outgoing& out, progress& now) {
-  now.sent = co_await pass(in, out);
-  if (!now.sent && !now.answered && !in.head.expects_continue)
-    out.cut(); // There will be no answer to half a request.
+task<void> send_request(incoming& in, outgoing& out, progress& now, attempt& how) {
+  bool ended = false;
+  const at_end wakes{[&] {
+    if (!ended)
+      out.cut(); // By an exception.
+  }};
+  std::optional<error> why;
+  const auto came = co_await pass(in, out, &how.body_was_taken, &why);
+  ended = true;
+  now.sent = came == passed::whole;
+  if (now.over)
+    co_return;
+  if (came == passed::source_failed) {
+    if (why && why->code == errc::invalid_request)
+      now.bad_body = why;
+    else
+      how.client_is_gone = true;
+    if (!now.answered)
+      out.cut(); // There will be no answer to half a request.
+  }
+  if (came != passed::whole)
+    co_return; // A server that takes no more may have answered before.
+  ended = false;
+  const bool gone = co_await in.wait_until_gone();
+  ended = true;
+  if (!gone || now.over)
+    co_return;
+  how.client_is_gone = true;
+  out.cut();
 }
 
 } // namespace
@@ -81,46 +117,71 @@ task<exchanged> refuse(incoming& in, unsigned status, std::string_view why) {
   co_return co_await answer(in, std::move(head), text);
 }
 
-task<result<exchanged>> exchange(incoming& in, const request_head& head, outgoing& out) {
+task<result<exchanged>> exchange(incoming& in, const request_head& head, outgoing& out,
+                                 attempt* how_far) {
+  attempt unused;
+  auto& how = how_far != nullptr ? *how_far : unused;
+  in.resume_reading();
   const auto begun = co_await out.begin(head);
-  if (!begun)
+  if (!begun) {
+    how.was_answered = out.was_answered();
+    how.was_not_begun = out.was_not_begun();
     co_return begun.reason();
+  }
   progress now;
   exchanged outcome;
   std::optional<error> failed;
   bool tunnels = false;
+  const auto fail = [&](error why) {
+    failed = std::move(why);
+    out.cut();
+  };
   const auto take_answer = [&]() -> task<void> {
-    for (;;) {
+    const at_end wakes{[&] {
+      now.over = true;
+      in.cut_reading();
+    }};
+    for (unsigned interim = 0;;) {
       auto said = co_await out.answer();
       if (!said) {
         failed = said.reason();
-        in.cut_reading();
         co_return;
       }
-      now.answered = said->status >= 200 || said->status == 101;
-      if (now.answered)
-        outcome.status = said->status;
+      const unsigned status = said->status;
+      if (status == 101 && head.upgrade.empty())
+        co_return fail(
+          {errc::io_failed, "the server switches to a protocol that nobody has asked for"});
+      const bool is_last = status >= 200 || status == 101;
+      if (!is_last && ++interim > most_interim_answers)
+        co_return fail({errc::io_failed, "the server has too much to say before it answers"});
+      now.answered = is_last;
       const auto told = co_await in.answer(*said);
+      if (!told && told.reason().code == errc::limit_reached)
+        co_return fail({errc::io_failed, "the head of the answer is too large to be passed on"});
+      if (is_last)
+        outcome.status = status;
       if (!told) {
+        how.client_is_gone = true;
         out.cut();
         co_return;
       }
-      if (said->status == 101) {
+      if (status == 101) {
         tunnels = true;
         co_return;
       }
-      if (said->status >= 200)
+      if (is_last)
         break;
     }
-    outcome.whole = co_await pass(out, in);
+    const auto came = co_await pass(out, in);
+    outcome.whole = came == passed::whole;
     if (!outcome.whole) {
       in.cut();
       out.cut();
-    } else if (!now.sent) {
-      in.cut_reading(); // The server has answered before it has had all.
     }
   };
-  co_await (send_request(in, out, now) && take_answer());
+  co_await (send_request(in, out, now, how) && take_answer());
+  how.was_answered = out.was_answered();
+  how.was_not_begun = out.was_not_begun();
   if (tunnels && in.tunnel() != nullptr && out.tunnel() != nullptr) {
     const std::string from_client{in.early()}, from_server{out.early()};
     co_await (pump(*in.tunnel(), from_client, *out.tunnel()) &&
@@ -129,7 +190,7 @@ task<result<exchanged>> exchange(incoming& in, const request_head& head, outgoin
     co_return outcome;
   }
   if (failed && outcome.status == 0)
-    co_return *failed;
+    co_return now.bad_body ? *now.bad_body : *failed;
   outcome.whole = outcome.whole && now.sent;
   co_return outcome;
 }

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string_view>
+#include <utility>
 
 /// A request and its answer between a client in a sandbox and a server, in whatever versions of
 /// HTTP the two speak. One piece of a body at a time: what is not taken waits in the kernel.
@@ -43,8 +44,14 @@ public:
   virtual stream* tunnel() = 0;
   /// What came behind the head of the request, for the tunnel.
   virtual std::string_view early() const = 0;
-  /// Nothing more of it is wanted: whoever waits for its body is told. It can still be answered.
+  /// Nothing more of it is wanted: a task that waits for its body, or for its client to go, is
+  /// told. It can still be answered.
   virtual void cut_reading() = 0;
+  /// It is wanted again.
+  virtual void resume_reading() = 0;
+  /// Once there is no more of the body: waits until its client has gone, which is true, or until
+  /// cut_reading().
+  virtual task<bool> wait_until_gone() = 0;
   /// Whoever waits is told: nothing more comes and goes.
   virtual void cut() = 0;
 };
@@ -60,6 +67,10 @@ public:
   virtual void cut() = 0;
   /// Another request can follow.
   virtual bool can_be_used_again() const = 0;
+  /// Something of an answer has come.
+  virtual bool was_answered() const = 0;
+  /// The server has said that it does nothing about it, and that it can be sent again.
+  virtual bool was_not_begun() const = 0;
 };
 
 /// What became of it.
@@ -68,9 +79,36 @@ struct exchanged {
   bool whole = false;  ///< All of it has been passed on, and the client can ask again.
 };
 
-/// Passes a request on, and its answer back, both at once. `in` has `head`, as it is to go out. The
-/// error is the server's; nothing has been answered then.
-task<result<exchanged>> exchange(incoming& in, const request_head& head, outgoing& out);
+/// How far it came before it failed.
+struct attempt {
+  bool body_was_taken = false; ///< Some of it: it cannot be sent again.
+  bool was_answered = false;   ///< Something has come from the server.
+  bool was_not_begun = false;  ///< The server says so.
+  bool client_is_gone = false;
+};
+
+/// Passes a request on, and its answer back, both at once. `in` has `head`, as it is to go out. A
+/// client that goes ends its request at the server.
+/// Errors: invalid_request, for a body that is none; limit_reached, for a head that is too large to
+/// be sent. All others are the server's. No last answer has been given then.
+/// Ceilings: most_interim_answers.
+task<result<exchanged>> exchange(incoming& in, const request_head& head, outgoing& out,
+                                 attempt* how = nullptr);
+inline constexpr unsigned most_interim_answers = 16;
+
+/// Calls it at the end of a block, also if that ends by an exception.
+template <class Call>
+class at_end {
+public:
+  explicit at_end(Call what)
+      : what_(std::move(what)) {}
+  ~at_end() { what_(); }
+  at_end(const at_end&) = delete;
+  at_end& operator=(const at_end&) = delete;
+
+private:
+  Call what_;
+};
 
 /// An answer of the broker's own.
 task<exchanged> answer(incoming& in, response_head head, std::string_view body);

@@ -58,15 +58,13 @@ public:
   }
 
   task<result<piece>> body() override {
-    if (reading_is_cut_)
-      co_return not_wanted;
     if (ended_)
       co_return piece{};
-    const auto next = co_await from_->next();
     if (reading_is_cut_)
       co_return not_wanted;
+    const auto next = co_await from_->next();
     if (!next)
-      co_return next.reason();
+      co_return reading_is_cut_ ? not_wanted : next.reason();
     if (next->what == event::body)
       co_return piece{next->body};
     ended_ = next->what == event::end;
@@ -99,7 +97,19 @@ public:
 
   stream* tunnel() override { return client_; }
   std::string_view early() const override { return from_->rest(); }
-  void cut_reading() override { reading_is_cut_ = true; }
+  void cut_reading() override {
+    reading_is_cut_ = true;
+    from_->interrupt();
+  }
+  void resume_reading() override { reading_is_cut_ = false; }
+  task<bool> wait_until_gone() override {
+    while (!reading_is_cut_) {
+      const bool goes_on = co_await from_->read_ahead();
+      if (!goes_on)
+        break;
+    }
+    co_return !reading_is_cut_;
+  }
   void cut() override { client_->cut(); }
 
   /// After the answer: can the client ask again? Throws away what it has still to send.
@@ -133,6 +143,7 @@ public:
   task<result<void>> begin(const request_head& head) override {
     sent_ = answered_ = false;
     is_good_ = false;
+    read_before_ = server_->bytes_read();
     from_.reader.expect_response_to(head.method);
     co_return co_await to_.begin(http1_text(head), !head.body_bytes);
   }
@@ -178,11 +189,14 @@ public:
     server_->cut();
   }
   bool can_be_used_again() const override { return is_good_; }
+  bool was_answered() const override { return server_->bytes_read() > read_before_; }
+  bool was_not_begun() const override { return false; } // HTTP/1 has no words for it.
 
 private:
   stream* server_;
   http1_input from_;
   http1_output to_;
+  std::uint64_t read_before_ = 0;
   bool sent_ = false, answered_ = false, is_good_ = false;
 };
 
@@ -191,7 +205,7 @@ private:
 task<result<http1_reader::step>> http1_input::next() {
   begin_ += std::exchange(used_, 0);
   for (;;) {
-    auto step = reader.read(rest());
+    auto step = reader.read(unread());
     if (step.what != event::none) {
       used_ = step.used;
       co_return step;
@@ -204,27 +218,58 @@ task<result<http1_reader::step>> http1_input::next() {
         co_return cut_short; // Nothing more comes.
       continue;
     }
-    if (begin_ == end_)
-      begin_ = end_ = 0;
-    if (end_ == room_.size() && begin_ > 0) {
-      std::memmove(room_.data(), room_.data() + begin_, end_ - begin_);
-      end_ -= std::exchange(begin_, 0);
-    }
-    if (end_ == room_.size()) // A head that is longer; the reader has a ceiling for it.
-      room_.resize(std::max(room_bytes, 2 * room_.size()));
-    const auto size = co_await from_->read(room_.data() + end_, room_.size() - end_);
-    if (!size)
-      co_return size.reason();
-    over_ = *size == 0;
-    end_ += *size;
+    const auto ok = co_await fill();
+    if (!ok)
+      co_return ok.reason();
   }
 }
 
+/// Reads once. What was told is over.
+task<result<void>> http1_input::fill() {
+  if (begin_ == end_)
+    begin_ = end_ = 0;
+  if (end_ == room_.size() && begin_ > 0) {
+    std::memmove(room_.data(), room_.data() + begin_, end_ - begin_);
+    end_ -= std::exchange(begin_, 0);
+  }
+  if (end_ == room_.size()) // A head that is longer; the reader has a ceiling for it.
+    room_.resize(std::max(room_bytes, 2 * room_.size()));
+  const auto size = co_await from_->read(room_.data() + end_, room_.size() - end_);
+  if (!size)
+    co_return size.reason();
+  over_ = *size == 0;
+  end_ += *size;
+  co_return result<void>{};
+}
+
+task<bool> http1_input::read_ahead() {
+  begin_ += std::exchange(used_, 0);
+  if (over_)
+    co_return false;
+  if (end_ - begin_ >= room_bytes) {
+    co_await interrupted_.wait();
+    co_return true;
+  }
+  const auto ok = co_await fill();
+  co_return ok && !over_;
+}
+
+void http1_input::interrupt() {
+  from_->interrupt_reading();
+  interrupted_.tell();
+}
+
 task<void> serve_http1(stream& client, const request_handler& handle,
-                       std::chrono::milliseconds idle) {
+                       std::chrono::milliseconds idle, std::chrono::milliseconds head) {
   http1_input from{client, side::requests};
   for (;;) {
     std::optional<patience> waits{std::in_place, client, idle};
+    bool has_some = from.has_some();
+    if (!has_some)
+      has_some = co_await from.read_ahead();
+    if (!has_some)
+      break;
+    waits.emplace(client, head);
     const auto next = co_await from.next();
     waits.reset();
     if (!next)
@@ -243,6 +288,7 @@ task<void> serve_http1(stream& client, const request_handler& handle,
     if (!done.whole && done.status == 0)
       client.cut();
     bool goes_on = done.whole;
+    waits.emplace(client, idle);
     if (goes_on)
       goes_on = co_await request.goes_on();
     if (!goes_on)

@@ -13,11 +13,6 @@ constexpr std::string_view line_end = "\r\n";
 constexpr std::size_t max_chunk_line = 256, max_method_bytes = 32;
 constexpr std::size_t max_length_digits = 18;
 
-bool is_token_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-         std::string_view{"!#$%&'*+-.^_`|~"}.find(c) != std::string_view::npos;
-}
-
 std::string_view trimmed(std::string_view text) {
   const auto is_blank = [](char c) { return c == ' ' || c == '\t'; };
   while (!text.empty() && is_blank(text.front()))
@@ -101,16 +96,6 @@ void add_fields(std::string& to, const fields& all) {
 
 } // namespace
 
-bool is_field_name(std::string_view name) {
-  return !name.empty() && std::all_of(name.begin(), name.end(), is_token_char);
-}
-
-bool is_field_value(std::string_view value) {
-  return std::all_of(value.begin(), value.end(), [](char c) {
-    return c == '\t' || (static_cast<unsigned char>(c) >= 0x20 && c != 0x7f);
-  });
-}
-
 std::string host_of(std::string_view authority) {
   auto [host, port] = split(authority);
   return host.empty() || (port && !number<std::uint16_t>(*port)) ? std::string{} : std::move(host);
@@ -139,6 +124,45 @@ void drop_hop_by_hop(fields& in) {
   });
 }
 
+void drop_from_trailers(fields& in) {
+  drop_hop_by_hop(in);
+  constexpr std::array heads_own{std::string_view{"authorization"},
+                                 std::string_view{"cache-control"},
+                                 std::string_view{"content-encoding"},
+                                 std::string_view{"content-range"},
+                                 std::string_view{"content-type"},
+                                 std::string_view{"cookie"},
+                                 std::string_view{"expect"},
+                                 std::string_view{"forwarded"},
+                                 std::string_view{"host"},
+                                 std::string_view{"location"},
+                                 std::string_view{"max-forwards"},
+                                 std::string_view{"proxy-authenticate"},
+                                 std::string_view{"range"},
+                                 std::string_view{"proxy-authorization"},
+                                 std::string_view{"set-cookie"},
+                                 std::string_view{"trailer"},
+                                 std::string_view{"www-authenticate"}};
+  std::erase_if(in, [&](const auto& each) {
+    return each.name.starts_with(':') || each.name.starts_with("if-") ||
+           std::find(heads_own.begin(), heads_own.end(), each.name) != heads_own.end();
+  });
+}
+
+bool is_target(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return static_cast<unsigned char>(c) > 0x20 && c != 0x7f;
+  });
+}
+
+const char* why_no_method(std::string_view method) {
+  const auto name = upper_case(method);
+  if (name == "CONNECT")
+    return "there is no CONNECT here";
+  // A server that answers it says the headers that a rule has set.
+  return name == "TRACE" ? "there is no TRACE here" : nullptr;
+}
+
 // ---- Reading
 
 bool http1_reader::no(unsigned status, std::string why) {
@@ -156,29 +180,11 @@ http1_reader::step http1_reader::refuse(unsigned status, std::string why) {
 http1_reader::step http1_reader::read(std::string_view input) {
   switch (state_) {
     case state::start: return read_head(input);
-    case state::counted: {
-      const auto some =
-        input.substr(0, static_cast<std::size_t>(std::min<std::uint64_t>(left_, input.size())));
-      if (some.empty())
-        return {event::none};
-      left_ -= some.size();
-      if (left_ == 0)
-        state_ = state::over;
-      return {event::body, some.size(), some};
-    }
+    case state::counted: return read_counted(input, state::over);
     case state::until_end:
       return input.empty() ? step{event::none} : step{event::body, input.size(), input};
     case state::chunk_size: return read_chunk_size(input);
-    case state::chunk_data: {
-      const auto some =
-        input.substr(0, static_cast<std::size_t>(std::min<std::uint64_t>(left_, input.size())));
-      if (some.empty())
-        return {event::none};
-      left_ -= some.size();
-      if (left_ == 0)
-        state_ = state::chunk_end;
-      return {event::body, some.size(), some};
-    }
+    case state::chunk_data: return read_counted(input, state::chunk_end);
     case state::chunk_end:
       if (input.size() < line_end.size() && line_end.starts_with(input))
         return {event::none};
@@ -195,6 +201,18 @@ http1_reader::step http1_reader::read(std::string_view input) {
     case state::refused: return {event::refused};
   }
   return {event::refused};
+}
+
+/// What is left of a body or of a chunk. `behind`: the state after it.
+http1_reader::step http1_reader::read_counted(std::string_view input, state behind) {
+  const auto some =
+    input.substr(0, static_cast<std::size_t>(std::min<std::uint64_t>(left_, input.size())));
+  if (some.empty())
+    return {event::none};
+  left_ -= some.size();
+  if (left_ == 0)
+    state_ = behind;
+  return {event::body, some.size(), some};
 }
 
 http1_reader::step http1_reader::end(std::size_t used) {
@@ -251,10 +269,10 @@ bool http1_reader::read_fields(std::string_view text, fields& into) {
     const auto line = text.substr(0, end);
     text.remove_prefix(end == std::string_view::npos ? text.size() : end + line_end.size());
     const auto colon = line.find(':');
-    if (colon == std::string_view::npos || !is_field_name(line.substr(0, colon)))
+    if (colon == std::string_view::npos || !is_token(line.substr(0, colon)))
       return no(400, "a header has no name, or is folded");
     const auto value = trimmed(line.substr(colon + 1));
-    if (!is_field_value(value))
+    if (!is_header_value(value))
       return no(400, "a header has a control character");
     if (into.size() == max_fields)
       return no(431, "there are more than " + std::to_string(max_fields) + " headers");
@@ -271,21 +289,20 @@ bool http1_reader::read_request_line(std::string_view line) {
   if (version != "HTTP/1.1" && version != "HTTP/1.0")
     return no(version.starts_with("HTTP/") ? 505 : 400, "the version is not HTTP/1.1");
   is_1_0_ = version == "HTTP/1.0";
-  if (!is_field_name(method) || method.size() > max_method_bytes)
+  if (!is_token(method) || method.size() > max_method_bytes)
     return no(400, "the method is none");
-  if (method == "CONNECT")
-    return no(405, "there is no CONNECT here");
+  if (const char* why = why_no_method(method))
+    return no(405, why);
   request_.method = method;
   return read_target(line.substr(first + 1, last - first - 1));
 }
 
 /// A path, "*" of OPTIONS, or a whole URL, whose authority counts.
 bool http1_reader::read_target(std::string_view target) {
-  const bool is_good = !target.empty() && std::all_of(target.begin(), target.end(), [](char c) {
-    return static_cast<unsigned char>(c) > 0x20 && c != 0x7f;
-  });
-  if (!is_good)
+  if (!is_target(target))
     return no(400, "the target has a blank or a control character");
+  if (target.find('#') != std::string_view::npos)
+    return no(400, "the target has a fragment");
   for (const std::string_view scheme : {"https://", "http://"}) {
     if (lower_case(target.substr(0, scheme.size())) != scheme)
       continue;
@@ -299,8 +316,6 @@ bool http1_reader::read_target(std::string_view target) {
   }
   if (target.front() != '/' && !(target == "*" && request_.method == "OPTIONS"))
     return no(400, "the target is no path");
-  if (target.find('#') != std::string_view::npos)
-    return no(400, "the target has a fragment");
   request_.target = target;
   return true;
 }
@@ -310,7 +325,7 @@ bool http1_reader::read_status_line(std::string_view line) {
   const auto status = number<unsigned>(line.substr(std::min<std::size_t>(9, line.size()), 3));
   if ((version != "HTTP/1.1" && version != "HTTP/1.0") || line.size() < 12 || line[8] != ' ' ||
       (line.size() > 12 && line[12] != ' ') || !status || *status < 100 || *status > 599 ||
-      !is_field_value(line))
+      !is_header_value(line))
     return no(502, "the first line is no answer");
   is_1_0_ = version == "HTTP/1.0";
   response_.status = *status;
@@ -427,7 +442,7 @@ http1_reader::step http1_reader::read_chunk_size(std::string_view input) {
   const auto digits = line.substr(0, line.find_first_of("; \t"));
   const auto extension = trimmed(line.substr(digits.size()));
   const auto size = digits.size() > 15 ? std::nullopt : number<std::uint64_t>(digits, 16);
-  if (!size || (!extension.empty() && extension.front() != ';') || !is_field_value(extension))
+  if (!size || (!extension.empty() && extension.front() != ';') || !is_header_value(extension))
     return refuse(400, "a chunk has no size");
   if (*size == 0) {
     state_ = state::trailers;
@@ -437,14 +452,9 @@ http1_reader::step http1_reader::read_chunk_size(std::string_view input) {
   }
   left_ = *size;
   state_ = state::chunk_data;
-  const auto some = input.substr(
-    end + 1, static_cast<std::size_t>(std::min<std::uint64_t>(left_, input.size() - end - 1)));
-  if (some.empty())
-    return {event::none, end + 1};
-  left_ -= some.size();
-  if (left_ == 0)
-    state_ = state::chunk_end;
-  return {event::body, end + 1 + some.size(), some};
+  auto next = read_counted(input.substr(end + 1), state::chunk_end);
+  next.used += end + 1;
+  return next;
 }
 
 http1_reader::step http1_reader::read_trailers(std::string_view input) {
@@ -460,10 +470,7 @@ http1_reader::step http1_reader::read_trailers(std::string_view input) {
     return refuse(431, "the trailers are too long");
   if (!read_fields(input.substr(0, at + line_end.size()), trailers_))
     return {event::refused};
-  drop_hop_by_hop(trailers_);
-  for (const auto* name : {"host", "content-length", "authorization", "trailer", "content-encoding",
-                           "content-type", "content-range", "set-cookie"})
-    remove_field(trailers_, name);
+  drop_from_trailers(trailers_);
   return end(at + 2 * line_end.size());
 }
 

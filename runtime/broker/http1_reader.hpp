@@ -71,6 +71,7 @@ private:
 
   step refuse(unsigned status, std::string why);
   step read_head(std::string_view input);
+  step read_counted(std::string_view input, state behind);
   step read_chunk_size(std::string_view input);
   step read_trailers(std::string_view input);
   step end(std::size_t used);
@@ -111,7 +112,12 @@ std::optional<std::uint16_t> port_of(std::string_view authority, std::uint16_t u
 /// names.
 void drop_hop_by_hop(fields& in);
 
-bool is_field_name(std::string_view name);
-bool is_field_value(std::string_view value);
+/// Neither are fields of trailers that say something about the whole message, in any version.
+void drop_from_trailers(fields& in);
+
+/// Has it neither blanks nor control characters?
+bool is_target(std::string_view text);
+/// Why a request of that method is not passed on. Null: it is.
+const char* why_no_method(std::string_view method);
 
 } // namespace insula::runtime::broker

@@ -10,8 +10,9 @@
 
 /// HTTP/2 over a connection, towards a client and towards a server. nghttp2 reads and writes the
 /// frames and holds the rules of RFC 9113 about them.
-/// Ceilings: streams, bytes and fields of heads, and of each body what its window has room for: it
-/// is opened as the body is taken.
+/// Ceilings: streams and the tasks that do requests, also of streams that were reset; resets of
+/// clients in a time; bytes and fields of heads; frames that wait for a side that does not read;
+/// and of each body what its window has room for: it is opened as the body is taken.
 namespace insula::runtime::broker {
 
 inline constexpr std::size_t http2_streams = 100, http2_window_bytes = 256u << 10;
@@ -34,6 +35,7 @@ public:
   task<void> run();
   /// Null: it takes no more requests. What is made is used while this is there.
   std::unique_ptr<outgoing> begin();
+  bool takes_more() const;
   std::size_t open_requests() const;
   void cut();
 

@@ -1,5 +1,7 @@
 #pragma once
 
+#include "base/http_words.hpp"
+
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -24,9 +26,6 @@ void remove_field(fields& in, std::string_view name);
 /// In place of all of that name.
 void set(fields& in, std::string_view name, std::string value);
 
-/// In lower case.
-std::string lower_case(std::string_view text);
-
 struct request_head {
   std::string method;
   std::string authority; ///< As the client has said it: HOST, or HOST:PORT.
@@ -41,6 +40,15 @@ struct request_head {
   std::string_view path() const;
   std::string_view query() const; ///< Without '?'.
 };
+
+/// Does sending it twice do what sending it once does?
+bool is_idempotent(std::string_view method);
+
+/// Why two servers could read it as two paths, as a sentence: it has dot segments, empty segments,
+/// separators or control characters, encoded or not. Empty: they cannot.
+std::string why_unclear(std::string_view path);
+/// All that is encoded with '%' in its plain form.
+std::string decoded_path(std::string_view path);
 
 struct response_head {
   unsigned status = 0;

@@ -12,7 +12,7 @@ namespace insula::runtime::broker {
 
 namespace {
 
-constexpr int regex_memory = 1 << 20; ///< Of each expression, in bytes.
+/// Of each expression, in bytes: all that a sandbox may have take 32 MiB.
 
 class matcher {
 public:
@@ -62,28 +62,18 @@ struct pair_matcher {
   bool is_good() const { return (!key || key->is_good()) && (!value || value->is_good()); }
 };
 
-int digit(char c) {
-  if (c >= '0' && c <= '9')
-    return c - '0';
-  if (c >= 'a' && c <= 'f')
-    return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /// As forms are encoded.
 std::string decoded(std::string_view text) {
-  std::string made;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const int high = text[i] == '%' && i + 2 < text.size() ? digit(text[i + 1]) : -1;
-    const int low = high >= 0 ? digit(text[i + 2]) : -1;
-    if (low >= 0) {
-      made += static_cast<char>(high * 16 + low);
-      i += 2;
-    } else {
-      made += text[i] == '+' ? ' ' : text[i];
-    }
-  }
-  return made;
+  std::string made{text};
+  std::replace(made.begin(), made.end(), '+', ' ');
+  return decoded_path(made);
+}
+
+/// A path of a rule's, in the form in which those of requests are compared.
+std::optional<text_match> plain(std::optional<text_match> path) {
+  if (path && path->how != text_match::kind::regex)
+    path->text = decoded_path(path->text);
+  return path;
 }
 
 std::vector<std::pair<std::string, std::string>> pairs_of(std::string_view query) {
@@ -119,7 +109,7 @@ rule_set::rule_set(std::vector<request_rule> rules)
     : rules_(std::move(rules)) {
   for (const auto& each : rules_) {
     auto& made = compiled_.emplace_back();
-    made.path = made_of(each.match.path);
+    made.path = made_of(plain(each.match.path));
     for (const auto& pair : each.match.query)
       made.query.push_back({made_of(pair.key), made_of(pair.value)});
     for (const auto& pair : each.match.headers)
@@ -141,16 +131,25 @@ result<std::shared_ptr<const rule_set>> rule_set::make(std::vector<request_rule>
   return made;
 }
 
+bool rule_set::looks_at_paths(std::string_view name) const {
+  return std::any_of(rules_.begin(), rules_.end(), [&](const auto& each) {
+    return each.match.path && egress::matches(each.domain, name);
+  });
+}
+
 std::optional<std::size_t> rule_set::find(std::string_view name,
                                           const request_head& request) const {
   std::optional<std::vector<std::pair<std::string, std::string>>> query;
+  const auto path = decoded_path(request.path());
+  const auto method = upper_case(request.method);
   for (std::size_t i = 0; i < rules_.size(); ++i) {
     const auto& match = rules_[i].match;
     const auto& with = compiled_[i];
-    if (!egress::matches(rules_[i].domain, name) || !fits(with.path, request.path()))
+    if (!egress::matches(rules_[i].domain, name) || !fits(with.path, path))
       continue;
-    if (!match.methods.empty() && std::find(match.methods.begin(), match.methods.end(),
-                                            request.method) == match.methods.end())
+    if (!match.methods.empty() &&
+        std::none_of(match.methods.begin(), match.methods.end(),
+                     [&](const auto& each) { return upper_case(each) == method; }))
       continue;
     if (!with.query.empty() && !query)
       query = pairs_of(request.query());

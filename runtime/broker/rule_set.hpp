@@ -21,6 +21,8 @@ public:
 
   /// The first that fits. None: the request passes as it is.
   std::optional<std::size_t> find(std::string_view name, const request_head& request) const;
+  /// Does a rule of that name look at paths?
+  bool looks_at_paths(std::string_view name) const;
   const request_rule& operator[](std::size_t at) const { return rules_[at]; }
   std::size_t size() const { return rules_.size(); }
 

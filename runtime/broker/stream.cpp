@@ -1,5 +1,6 @@
 #include "runtime/broker/stream.hpp"
 
+#include <boost/asio/bind_cancellation_slot.hpp>
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/asio/use_awaitable.hpp>
@@ -78,6 +79,43 @@ task<bool> stream::wait(next for_what) {
                                                      : asio::posix::stream_descriptor::wait_write,
                               asio::redirect_error(asio::use_awaitable, failed));
   co_return !failed && !cut_;
+}
+
+/// As wait(), and interrupt_reading() ends it.
+task<bool> stream::wait_to_read(next for_what) {
+  if (cut_)
+    co_return false;
+  boost::system::error_code failed;
+  read_waits_ = true;
+  co_await socket_.async_wait(
+    for_what == next::read ? asio::posix::stream_descriptor::wait_read
+                           : asio::posix::stream_descriptor::wait_write,
+    asio::bind_cancellation_slot(interrupts_.slot(),
+                                 asio::redirect_error(asio::use_awaitable, failed)));
+  read_waits_ = false;
+  co_return !failed && !cut_;
+}
+
+void stream::interrupt_reading() {
+  if (read_waits_ && !cut_)
+    interrupts_.emit(asio::cancellation_type::terminal);
+}
+
+bool stream::is_quiet() {
+  if (cut_)
+    return false;
+  char one = 0;
+  if (!tls_) {
+    const auto n = ::recv(socket_.native_handle(), &one, 1, MSG_PEEK | MSG_DONTWAIT);
+    return n < 0 && errno == EAGAIN;
+  }
+  // What is TLS's own business is done on the way.
+  std::size_t size = 0;
+  ERR_clear_error();
+  const int outcome = SSL_peek_ex(tls_.get(), &one, 1, &size);
+  const bool is = outcome != 1 && judge(outcome) == next::read;
+  ERR_clear_error();
+  return is;
 }
 
 stream::next stream::judge(int outcome) const {
@@ -168,7 +206,7 @@ task<result<std::size_t>> stream::read(char* into, std::size_t room) {
     }
     bool goes_on = then != next::failed;
     if (goes_on)
-      goes_on = co_await wait(then);
+      goes_on = co_await wait_to_read(then);
     if (!goes_on) {
       ERR_clear_error();
       co_return broken();
@@ -198,8 +236,10 @@ task<result<void>> stream::write(std::string_view all) {
       continue;
     }
     bool goes_on = then == next::read || then == next::write;
-    if (goes_on)
+    if (goes_on) {
+      const patience waits{*this, longest_stall_};
       goes_on = co_await wait(then);
+    }
     if (!goes_on) {
       ERR_clear_error();
       co_return broken();
@@ -211,6 +251,7 @@ task<result<void>> stream::write(std::string_view all) {
 task<void> stream::end() {
   if (cut_)
     co_return;
+  const patience waits{*this, longest_stall_};
   while (tls_) {
     ERR_clear_error();
     const int outcome = SSL_shutdown(tls_.get());
@@ -231,6 +272,9 @@ result<std::shared_ptr<SSL_CTX>> make_client_context(const std::string& trusted_
   if (!made || SSL_CTX_set_min_proto_version(made.get(), TLS1_2_VERSION) != 1)
     return error{errc::internal, "there is no memory for TLS"};
   SSL_CTX_set_verify(made.get(), SSL_VERIFY_PEER, nullptr);
+  SSL_CTX_set_options(made.get(),
+                      SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_NO_TICKET);
+  SSL_CTX_set_session_cache_mode(made.get(), SSL_SESS_CACHE_OFF);
   SSL_CTX_set_mode(made.get(), SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                  SSL_MODE_RELEASE_BUFFERS);
   if (trusted_pem.empty()) {

@@ -4,6 +4,7 @@
 #include "base/unique_fd.hpp"
 
 #include <boost/asio/awaitable.hpp>
+#include <boost/asio/cancellation_signal.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 
@@ -46,11 +47,17 @@ public:
 
   /// At least one byte; 0: the other end has said that no more comes.
   task<result<std::size_t>> read(char* into, std::size_t room);
+  /// The stream is cut if nothing can be written for longest_stall().
   task<result<void>> write(std::string_view all);
+  void longest_stall(std::chrono::milliseconds is) { longest_stall_ = is; }
   /// Says that no more comes.
   task<void> end();
   /// Whoever reads or writes is told that it was cut.
   void cut();
+  /// A task that waits for something to read has an error, and the connection goes on.
+  void interrupt_reading();
+  /// Nothing has come that was not read, and the connection has not ended.
+  bool is_quiet();
 
   boost::asio::posix::stream_descriptor::executor_type executor() { return socket_.get_executor(); }
   std::uint64_t bytes_read() const { return read_; }
@@ -65,14 +72,17 @@ private:
 
   next judge(int outcome) const;
   task<bool> wait(next for_what);
+  task<bool> wait_to_read(next for_what);
   task<result<void>> shake_hands(std::chrono::milliseconds longest);
   error broken() const;
 
   boost::asio::posix::stream_descriptor socket_;
   std::unique_ptr<SSL, frees> tls_;
   std::string protocol_, server_name_;
+  boost::asio::cancellation_signal interrupts_;
   std::uint64_t read_ = 0, written_ = 0;
-  bool cut_ = false;
+  std::chrono::milliseconds longest_stall_ = std::chrono::minutes{5};
+  bool cut_ = false, read_waits_ = false;
 };
 
 /// Cuts a stream if it is there for too long.

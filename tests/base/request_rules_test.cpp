@@ -70,6 +70,26 @@ TEST_CASE("a URL to forward to is https, names a host, and has a normal form", "
     CHECK_FALSE(normalise_forward_url(url));
 }
 
+TEST_CASE("expressions and headers of all rules have ceilings", "[base][rules]") {
+  request_rule one = transforming({{"x-a", "1"}});
+  one.match.path = text_match{text_match::kind::regex, "^/v1"};
+  one.match.query = {{text_match{text_match::kind::regex, "a"}, std::nullopt}};
+  one.match.headers = {{std::nullopt, text_match{text_match::kind::regex, "b"}}};
+  CHECK(check(std::vector<request_rule>(max_rule_expressions / 3, one)));
+  const auto many = check(std::vector<request_rule>(max_rule_expressions / 3 + 1, one));
+  REQUIRE_FALSE(many);
+  CHECK(many.reason().code == errc::limit_reached);
+  CHECK(many.reason().message.find("regular expressions") != std::string::npos);
+  const header_list large{{"x-large", std::string(8 << 10, 'v')}};
+  CHECK(check(std::vector<request_rule>(7, transforming(large))));
+  const request_rule says{"a.example", {}, respond_action{403, large, ""}};
+  auto both = std::vector<request_rule>(7, transforming(large));
+  both.push_back(says);
+  const auto heavy = check(both);
+  REQUIRE_FALSE(heavy);
+  CHECK(heavy.reason().code == errc::limit_reached);
+}
+
 TEST_CASE("rules are for domains, and few", "[base][rules]") {
   auto rule = transforming({{"x-a", "1"}});
   for (const std::string domain : {"", "A.example", "10.0.0.0/8", "a*.example"}) {

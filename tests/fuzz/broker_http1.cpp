@@ -18,6 +18,14 @@ std::string text_of(const fields& all) {
   return text;
 }
 
+/// What no rule takes for another path than a server does has nothing to resolve.
+void must_be_one_path(const std::string& path) {
+  must(path.find("//") == std::string::npos && path.find("/./") == std::string::npos &&
+         path.find("/../") == std::string::npos && !path.ends_with("/.") &&
+         !path.ends_with("/..") && path.find('\\') == std::string::npos,
+       "a clear path has no segments that say something about others");
+}
+
 /// All that is read, as a text.
 std::string told(std::string_view input, std::size_t piece, http1_reader::side of) {
   http1_reader reader{of};
@@ -38,6 +46,8 @@ std::string told(std::string_view input, std::size_t piece, http1_reader::side o
           if (is_request) {
             const auto& head = reader.request();
             must(!host_of(head.authority).empty(), "a request names a host");
+            if (why_unclear(head.path()).empty())
+              must_be_one_path(decoded_path(head.path()));
             must(find(head.rest, "host") == nullptr && find(head.rest, "connection") == nullptr &&
                    find(head.rest, "transfer-encoding") == nullptr,
                  "what says how it is carried is gone");

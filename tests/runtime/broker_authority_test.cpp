@@ -1,5 +1,6 @@
 // Certificates that the broker shows, to a client of OpenSSL's over memory.
 #include "runtime/broker/authority.hpp"
+#include "runtime/broker/stream.hpp"
 #include "tests/support/catch.hpp"
 
 #include <openssl/bio.h>
@@ -59,6 +60,23 @@ std::string handshake(SSL_CTX* context, const std::string& trusted, const std::s
 }
 
 } // namespace
+
+TEST_CASE("TLS keeps no sessions on either side", "[broker]") {
+  const auto text = make_authority(now_s);
+  const auto made = authority::make(*text);
+  const auto server = (*made)->context_for("a.example", now_s);
+  const auto client = insula::runtime::broker::make_client_context(text->certificate);
+  REQUIRE(server);
+  REQUIRE(client);
+  for (SSL_CTX* each : {server->get(), client->get()}) {
+    CHECK(SSL_CTX_get_session_cache_mode(each) == SSL_SESS_CACHE_OFF);
+    const auto has = SSL_CTX_get_options(each);
+    CHECK((has & SSL_OP_NO_TICKET) != 0);
+    CHECK((has & SSL_OP_NO_RENEGOTIATION) != 0);
+    CHECK((has & SSL_OP_NO_COMPRESSION) != 0);
+  }
+  CHECK(SSL_CTX_get_num_tickets(server->get()) == 0);
+}
 
 TEST_CASE("a sandbox's authority shows certificates for names, to those who trust it", "[broker]") {
   const auto text = make_authority(now_s), other = make_authority(now_s);

@@ -1,5 +1,6 @@
 // Requests that pass the broker in HTTP/1: the test is the client and the server, over sockets.
 #include "runtime/broker/http1.hpp"
+#include "tests/support/broker_talk.hpp"
 #include "tests/support/catch.hpp"
 
 #include <boost/asio/co_spawn.hpp>
@@ -61,7 +62,8 @@ std::string hear(const unique_fd& from, const std::string& until) {
 /// A client and a server with the broker between them.
 class between {
 public:
-  explicit between(request_handler handle = nullptr)
+  explicit between(request_handler handle = nullptr, std::chrono::milliseconds idle = 5s,
+                   std::chrono::milliseconds head = 5s)
       : handle_(handle ? std::move(handle)
                        : [this](incoming& in) -> task<exchanged> { co_return co_await pass(in); }) {
     server_.emplace(io_, std::move(server.broker));
@@ -69,8 +71,8 @@ public:
     out_ = make_http1_outgoing(*server_);
     asio::co_spawn(
       io_,
-      [this]() -> task<void> {
-        co_await serve_http1(*client_, handle_, 5s);
+      [this, idle, head]() -> task<void> {
+        co_await serve_http1(*client_, handle_, idle, head);
         client_->cut();
         server_->cut();
       },
@@ -84,11 +86,15 @@ public:
   }
 
   task<exchanged> pass(incoming& in) {
-    const auto done = co_await exchange(in, in.head, *out_);
+    attempt how;
+    const auto done = co_await exchange(in, in.head, *out_, &how);
+    if (how.client_is_gone)
+      co_return exchanged{};
     if (done)
       co_return *done;
     failed = done.reason().message;
-    co_return co_await refuse(in, 502, failed);
+    const unsigned status = done.reason().code == errc::invalid_request ? 400 : 502;
+    co_return co_await refuse(in, status, failed);
   }
 
   ends client, server;
@@ -252,4 +258,189 @@ TEST_CASE("a client of HTTP/1.0 gets no chunks", "[broker]") {
   const auto said = hear(it.client.test, "never");
   CHECK(said.find("transfer-encoding") == std::string::npos);
   CHECK(said.ends_with("\r\n\r\nok<end>"));
+}
+
+TEST_CASE("a client that goes ends its request at the server", "[broker]") {
+  const bool half = GENERATE(false, true);
+  const std::string with_body =
+    "POST / HTTP/1.1\r\nhost: a.example\r\ncontent-length: 3\r\n\r\nabc";
+  const std::string without_end =
+    "POST / HTTP/1.1\r\nhost: a.example\r\ncontent-length: 9\r\n\r\nabc";
+  for (const auto& text : {get, with_body, without_end}) {
+    between it;
+    say(it.client.test, text);
+    hear(it.server.test, text == get ? "\r\n\r\n" : "abc");
+    if (half)
+      ::shutdown(it.client.test.get(), SHUT_WR);
+    else
+      it.client.test.reset();
+    CHECK(hear(it.server.test, "never") == "<end>");
+  }
+  // Also in the midst of an answer.
+  between it;
+  say(it.client.test, get);
+  hear(it.server.test, "\r\n\r\n");
+  say(it.server.test, "HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nabc");
+  hear(it.client.test, "abc");
+  it.client.test.reset();
+  CHECK(hear(it.server.test, "never") == "<end>");
+}
+
+TEST_CASE("requests that come early are read one after the other", "[broker]") {
+  between it;
+  const std::string more = "GET /more HTTP/1.1\r\nhost: a.example\r\n\r\n";
+  const std::string padded =
+    "GET /padded HTTP/1.1\r\nhost: a.example\r\nx: " + std::string(40'000, 'x') + "\r\n\r\n";
+  std::thread sender{[&] { say(it.client.test, get + more + padded + padded + padded); }};
+  for (const auto& path : {"/a?b", "/more", "/padded", "/padded", "/padded"}) {
+    CHECK(hear(it.server.test, "\r\n\r\n").starts_with(std::string{"GET "} + path + " "));
+    say(it.server.test, "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok");
+    CHECK(hear(it.client.test, "ok") == "HTTP/1.1 200 \r\ncontent-length: 2\r\n\r\nok");
+  }
+  sender.join();
+}
+
+TEST_CASE("an answer before the end of its request wakes the task that reads that", "[broker]") {
+  between it;
+  say(it.client.test, "POST / HTTP/1.1\r\nhost: a.example\r\ncontent-length: 1000000\r\n\r\nabc");
+  hear(it.server.test, "abc");
+  say(it.server.test, "HTTP/1.1 413 Too Large\r\ncontent-length: 3\r\n\r\nno!");
+  CHECK(hear(it.client.test, "never").ends_with("no!<end>")); // The client does nothing.
+}
+
+TEST_CASE("each byte of a tunnel passes once, also what came early", "[broker]") {
+  between it;
+  say(it.client.test, "GET /chat HTTP/1.1\r\nhost: a.example\r\nconnection: Upgrade\r\nupgrade: "
+                      "websocket\r\n\r\nfirst words");
+  CHECK(hear(it.server.test, "\r\n\r\n").ends_with("upgrade: websocket\r\n\r\n"));
+  say(it.server.test, "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: "
+                      "websocket\r\n\r\nfirst answer");
+  CHECK(hear(it.client.test, "answer") ==
+        "HTTP/1.1 101 \r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\nfirst answer");
+  CHECK(hear(it.server.test, "words") == "first words");
+  ::shutdown(it.client.test.get(), SHUT_WR);
+  CHECK(hear(it.server.test, "never") == "<end>");
+}
+
+TEST_CASE("a protocol that was not asked for is not switched to", "[broker]") {
+  between it;
+  say(it.client.test, "GET / HTTP/1.1\r\nhost: a.example\r\nconnection: upgrade, http2-settings\r\n"
+                      "upgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\n\r\n");
+  CHECK(hear(it.server.test, "\r\n\r\n") == "GET / HTTP/1.1\r\nhost: a.example\r\n\r\n");
+  const bool sockets = GENERATE(false, true);
+  say(it.server.test, std::string{"HTTP/1.1 101 x\r\nconnection: upgrade\r\nupgrade: "} +
+                        (sockets ? "websocket" : "h2c") + "\r\n\r\n");
+  CHECK(hear(it.client.test, "\r\n\r\n").starts_with("HTTP/1.1 502 "));
+}
+
+TEST_CASE("what a server says before it answers has a ceiling, and so has its head", "[broker]") {
+  const bool interim = GENERATE(true, false);
+  between it;
+  say(it.client.test, get);
+  hear(it.server.test, "\r\n\r\n");
+  std::string text;
+  for (int i = 0; i < 100 && interim; ++i)
+    text += "HTTP/1.1 100 Continue\r\n\r\n";
+  if (!interim)
+    text = "HTTP/1.1 200 OK\r\n";
+  for (int i = 0; i < 2000 && !interim; ++i)
+    text += "x-header-" + std::to_string(i) + ": " + std::string(90, 'x') + "\r\n";
+  std::thread sender{[&] {
+    // The broker ends the connection in the midst of it.
+    for (std::string_view left = text; !left.empty();) {
+      const auto n = ::send(it.server.test.get(), left.data(), left.size(), MSG_NOSIGNAL);
+      if (n <= 0)
+        return;
+      left.remove_prefix(static_cast<std::size_t>(n));
+    }
+  }};
+  const auto said = hear(it.client.test, "HTTP/1.1 502");
+  CHECK(said.find("HTTP/1.1 502") != std::string::npos);
+  std::size_t count = 0;
+  for (auto at = said.find("HTTP/1.1 100"); at != std::string::npos;
+       at = said.find("HTTP/1.1 100", at + 1))
+    ++count;
+  CHECK(count == (interim ? most_interim_answers : 0));
+  sender.join();
+}
+
+TEST_CASE("a client whose head takes too long, or that says nothing, is let go of", "[broker]") {
+  const bool slow = GENERATE(false, true);
+  const std::chrono::milliseconds soon = 50ms, late = 1h;
+  between it{nullptr, slow ? late : soon, slow ? soon : late};
+  if (slow)
+    say(it.client.test, "GET / HTTP/1.1\r\nhost: a.ex");
+  CHECK(hear(it.client.test, "never") == "<end>");
+}
+
+TEST_CASE("a body that is none is the client's error", "[broker]") {
+  between it;
+  say(it.client.test, "POST / HTTP/1.1\r\nhost: a.example\r\ntransfer-encoding: chunked\r\n\r\n"
+                      "3\r\nabc\r\nx\r\n");
+  CHECK(hear(it.client.test, "\r\n\r\n").starts_with("HTTP/1.1 400 "));
+  CHECK(hear(it.server.test, "never").ends_with("3\r\nabc\r\n<end>"));
+}
+
+namespace {
+
+/// The broker's side towards a server that the test is.
+struct towards_server {
+  towards_server() {
+    auto both = insula::test::pair_of_sockets();
+    server.emplace(io, std::move(both[0]));
+    way.emplace(io, std::move(both[1]));
+    out = make_http1_outgoing(*way);
+  }
+
+  asio::io_context io{1};
+  std::optional<stream> server, way;
+  std::unique_ptr<outgoing> out;
+};
+
+} // namespace
+
+TEST_CASE("a connection is used again only if nothing of it is left", "[broker]") {
+  const std::string behind = GENERATE("", "HTTP/1.1 200 OK\r\n");
+  towards_server it;
+  REQUIRE(insula::test::run_until_done(it.io, [&]() -> task<void> {
+    const auto asked = co_await it.out->begin(insula::test::head_of("GET", "/"));
+    CHECK(asked);
+    const auto ended = co_await it.out->end({});
+    CHECK(ended);
+    CHECK_FALSE(it.out->was_answered());
+    const auto text = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok" + behind;
+    const auto sent = co_await it.server->write(text);
+    CHECK(sent);
+    const auto said = co_await it.out->answer();
+    CHECK(said);
+    CHECK(it.out->was_answered());
+    for (;;) {
+      const auto some = co_await it.out->body();
+      REQUIRE(some);
+      if (!*some)
+        break;
+    }
+    CHECK(it.out->can_be_used_again() == behind.empty());
+    CHECK(it.way->is_quiet());
+    const auto more = co_await it.server->write("x");
+    CHECK(more);
+    CHECK_FALSE(it.way->is_quiet());
+  }));
+}
+
+TEST_CASE("a stream whose other end reads nothing is cut after a time", "[broker]") {
+  towards_server it;
+  it.way->longest_stall(20ms);
+  REQUIRE(insula::test::run_until_done(it.io, [&]() -> task<void> {
+    const std::string large(16 << 20, 'x');
+    const auto no = co_await it.way->write(large);
+    CHECK_FALSE(no);
+  }));
+}
+
+TEST_CASE("a kept connection that has ended is not quiet", "[broker]") {
+  towards_server it;
+  CHECK(it.way->is_quiet());
+  it.server->cut();
+  CHECK_FALSE(it.way->is_quiet());
 }

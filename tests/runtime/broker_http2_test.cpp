@@ -2,78 +2,23 @@
 // are of the same code: what others speak is tested with their programs.
 #include "runtime/broker/condition.hpp"
 #include "runtime/broker/http2.hpp"
+#include "tests/support/broker_talk.hpp"
 #include "tests/support/catch.hpp"
 
-#include <boost/asio/co_spawn.hpp>
-#include <boost/asio/detached.hpp>
-
-#include <array>
-#include <fcntl.h>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <sys/socket.h>
-#include <unistd.h>
 #include <vector>
 
 using namespace insula;
 using namespace insula::runtime::broker;
+using namespace insula::test;
 using namespace std::chrono_literals;
 
 namespace {
 
 namespace asio = boost::asio;
-
-std::array<unique_fd, 2> pair_of_sockets() {
-  std::array<int, 2> both{};
-  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, both.data()) == 0);
-  return {unique_fd{both[0]}, unique_fd{both[1]}};
-}
-
-/// All that an answer has.
-struct told {
-  unsigned status = 0;
-  fields head, trailers;
-  std::string body;
-  std::string why; ///< Not empty: it has failed.
-};
-
-/// Asks, and hears all.
-task<told> ask(outgoing& to, request_head head, std::string_view body,
-               const fields& trailers = {}) {
-  told all;
-  const auto failed = [&](const error& why) {
-    all.why = why.message;
-    return all;
-  };
-  auto ok = co_await to.begin(head);
-  if (ok && !body.empty())
-    ok = co_await to.send(body);
-  if (ok)
-    ok = co_await to.end(trailers);
-  if (!ok)
-    co_return failed(ok.reason());
-  for (;;) {
-    auto said = co_await to.answer();
-    if (!said)
-      co_return failed(said.reason());
-    all.status = said->status;
-    all.head = std::move(said->rest);
-    if (all.status >= 200)
-      break;
-  }
-  for (;;) {
-    auto next = co_await to.body();
-    if (!next)
-      co_return failed(next.reason());
-    if (!*next)
-      break;
-    all.body += **next;
-  }
-  all.trailers = to.trailers();
-  co_return all;
-}
 
 /// A server that says what it has heard.
 task<exchanged> echo(incoming& in) {
@@ -137,21 +82,7 @@ public:
   }
 
   void spawn(task<void> what) { asio::co_spawn(io, std::move(what), asio::detached); }
-  /// Runs until the work is done.
-  void run(std::function<task<void>()> work) {
-    bool done = false;
-    asio::co_spawn(
-      io,
-      [&]() -> task<void> {
-        co_await work();
-        done = true;
-      },
-      asio::detached);
-    const auto until = std::chrono::steady_clock::now() + 20s;
-    while (!done && std::chrono::steady_clock::now() < until)
-      io.run_one_for(100ms);
-    REQUIRE(done);
-  }
+  void run(std::function<task<void>()> work) { REQUIRE(run_until_done(io, std::move(work))); }
   std::unique_ptr<outgoing> request() { return requests->begin(); }
 
   asio::io_context io{1};
@@ -178,16 +109,6 @@ private:
   std::unique_ptr<http2_connection> upstream_;
   std::unique_ptr<outgoing> single_;
 };
-
-request_head head_of(const std::string& method, const std::string& target,
-                     std::optional<std::uint64_t> bytes = 0) {
-  request_head head;
-  head.method = method;
-  head.target = target;
-  head.authority = "a.example";
-  head.body_bytes = bytes;
-  return head;
-}
 
 std::string value_of(const told& of, const std::string& name) {
   const auto* value = find(of.head, name);
@@ -288,20 +209,79 @@ TEST_CASE("a request that is given up is given up at the server", "[broker]") {
     CHECK(ok4);
     const auto ok5 = co_await to->send("some");
     CHECK(ok5);
-    asio::steady_timer timer{it.io};
-    const auto wait_for = [&](const std::string& what) -> task<void> {
-      while (*heard != what) {
-        timer.expires_after(5ms);
-        co_await timer.async_wait(asio::use_awaitable);
-      }
-    };
-    co_await wait_for("its head");
+    const bool came = co_await until(it.io, [&] { return *heard == "its head"; });
+    CHECK(came);
     to.reset();
-    co_await wait_for("the request was reset");
+    const bool gone = co_await until(it.io, [&] { return *heard == "the request was reset"; });
+    CHECK(gone);
     const auto again = it.request(); // The connection is good.
     REQUIRE(again);
     const auto ok6 = co_await again->begin(head_of("POST", "/", std::nullopt));
     CHECK(ok6);
+  });
+}
+
+TEST_CASE("what is given up leaves the windows of a connection whole", "[broker]") {
+  const std::string large(http2_window_bytes - 1000, 'x');
+  chain it{true, true, [&](incoming& in) -> task<exchanged> {
+             response_head said;
+             said.status = 200;
+             if (in.head.target == "/large")
+               co_return co_await answer(in, said, large); // And looks at no body.
+             co_return co_await echo(in);
+           }};
+  it.run([&]() -> task<void> {
+    for (int i = 0; i < 10; ++i) { // Each has a fourth of the connection's window.
+      INFO("an answer of which one piece is taken");
+      const auto to = it.request();
+      const auto ok = co_await to->begin(head_of("POST", "/large", large.size()));
+      CHECK(ok);
+      const auto sent = co_await to->send(large);
+      CHECK(sent);
+      const auto said = co_await to->answer();
+      CHECK(said);
+      const auto some = co_await to->body();
+      CHECK(some);
+      if (i % 2 == 0)
+        to->cut();
+      const auto more = co_await to->body();
+      CHECK(static_cast<bool>(more) == (i % 2 != 0));
+    }
+    const auto to = it.request();
+    const std::string whole(4 << 20, 'y');
+    const auto said = co_await ask(*to, head_of("PUT", "/", whole.size()), whole);
+    CHECK(said.why == "");
+    CHECK(said.body.size() == whole.size());
+  });
+}
+
+TEST_CASE("a piece of a body stays where it is when its stream ends", "[broker]") {
+  bool ends = false;
+  chain it{true, true, [&](incoming& in) -> task<exchanged> {
+             response_head said;
+             said.status = 200;
+             said.body_bytes = std::nullopt;
+             auto ok = co_await in.answer(said);
+             ok = co_await in.send("a piece that is too long for a string's own room");
+             const bool may = co_await until(it.io, [&] { return ends; });
+             CHECK(may);
+             co_return exchanged{}; // The stream is reset.
+           }};
+  it.run([&]() -> task<void> {
+    const auto to = it.request();
+    const auto ok = co_await to->begin(head_of("GET", "/"));
+    CHECK(ok);
+    const auto said = co_await to->answer();
+    CHECK(said);
+    const auto some = co_await to->body();
+    REQUIRE(some);
+    REQUIRE(*some);
+    ends = true;
+    const bool closed = co_await until(it.io, [&] { return it.requests->open_requests() == 0; });
+    CHECK(closed);
+    CHECK(**some == "a piece that is too long for a string's own room");
+    const auto more = co_await to->body();
+    CHECK_FALSE(more);
   });
 }
 

@@ -126,6 +126,10 @@ TEST_CASE("what two readers could take for two messages is refused", "[broker]")
   CHECK(refusal_of("GET  / HTTP/1.1\r\n" + host + "\r\n") == 400);
   CHECK(refusal_of("GET / HTTP/1.1 \r\n" + host + "\r\n") == 400);
   CHECK(refusal_of("GET /#f HTTP/1.1\r\n" + host + "\r\n") == 400);
+  CHECK(refusal_of("GET https://a.example/#f HTTP/1.1\r\n" + host + "\r\n") == 400);
+  CHECK(refusal_of("TRACE / HTTP/1.1\r\n" + host + "\r\n") == 405);
+  CHECK(refusal_of("trace / HTTP/1.1\r\n" + host + "\r\n") == 405);
+  CHECK(refusal_of("connect a.example:443 HTTP/1.1\r\n" + host + "\r\n") == 405);
   CHECK(refusal_of("GET a.example HTTP/1.1\r\n" + host + "\r\n") == 400);
   CHECK(refusal_of("CONNECT a.example:443 HTTP/1.1\r\n" + host + "\r\n") == 405);
   CHECK(refusal_of("GET / HTTP/2.0\r\n" + host + "\r\n") == 505);
@@ -185,6 +189,18 @@ TEST_CASE("an answer ends by its length, its chunks or its connection", "[broker
         502);
 }
 
+TEST_CASE("a path is unclear where two servers could read two paths", "[broker]") {
+  for (const std::string path : {"/", "/a", "/a/", "/a.b/..c/...", "/a%20b", "/%7euser", "/a;b=c",
+                                 "/\xc3\xa9", "/a%3Fb", "/a%25b", "/a:b@c"})
+    CHECK(why_unclear(path) == "");
+  for (const std::string path :
+       {"//",      "/a//b",  "/.",     "/..",   "/a/../b",      "/a/./",   "/%2e",  "/a/%2E%2e/",
+        "/a/.%2e", "/a%2Fb", "/a%5cb", "/a\\b", "/a#b",         "/%23%0a", "/%7f",  "/%",
+        "/%4",     "/%g0",   "/..;x/", "/.;",   "/%252e%252e/", "/%252F",  "/%255c"})
+    CHECK(why_unclear(path) != "");
+  CHECK(decoded_path("/%61%2Bb+c%") == "/a+b+c%");
+}
+
 TEST_CASE("heads are written as they are read", "[broker]") {
   request_head head;
   head.method = "POST";
@@ -242,6 +258,11 @@ TEST_CASE("of the rules of a domain the first that fits is applied", "[broker]")
   };
   CHECK(found("a.example", "/v1/x?q") == 0);
   CHECK(found("a.example", "/v1/x", {}, "POST") == -1);
+  CHECK(found("a.example", "/v1/x", {}, "gEt") == 0);
+  CHECK(found("a.example", "/%761/x") == 0); // As it is decoded.
+  CHECK(found("a.example", "/v%322") == 1);
+  CHECK(rules.looks_at_paths("a.example"));
+  CHECK(rules.looks_at_paths("c.example"));
   CHECK(found("a.example", "/v22?x") == 1);
   CHECK(found("a.example", "/?a&k+y=v%26&b") == 2);
   CHECK(found("a.example", "/?k+y=v") == -1);
