@@ -321,14 +321,14 @@ void object_storage::compare(on_done same, on_failed otherwise, const request_co
 void object_storage::read_again() {
   under_way_ = true;
   const auto number = ++number_;
-  const auto on_failed = [this, number](caf::error& why) { refused(number, from_caf(why)); };
+  const auto when_refused = [this, number](caf::error& why) { refused(number, from_caf(why)); };
   const auto read = [=, this](const std::string& prefix, auto then) {
     ask(false, caf::make_message(read_owner_atom::value, owner_, prefix, queue_.front().context),
         {[this, number, then](const std::vector<storage::entry>& found) {
            if (number == number_ && under_way_)
              then(found);
          },
-         on_failed});
+         when_refused});
   };
   const auto go_on = [this](const auto& found, const std::vector<storage::entry>* alarms) {
     base_on(found, alarms);
@@ -348,7 +348,7 @@ void object_storage::read_again() {
          if (number == number_ && under_way_)
            read_all();
        },
-       on_failed});
+       when_refused});
 }
 
 /// The batches that wait are made anew, of what the record has.

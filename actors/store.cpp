@@ -79,9 +79,9 @@ store_impl::behavior_type store(counted_pointer<store_state, store_impl> self, s
       return std::move(*found);
     },
     [self](const scan_marks& wanted) -> caf::result<storage::mark_page> {
-      auto& disk = *self->state.disk;
-      auto page = wanted.keys_only ? disk.scan_keys(wanted.mark, wanted.after, wanted.limit)
-                                   : disk.scan(wanted.mark, wanted.after, wanted.limit);
+      auto& records = *self->state.disk;
+      auto page = wanted.keys_only ? records.scan_keys(wanted.mark, wanted.after, wanted.limit)
+                                   : records.scan(wanted.mark, wanted.after, wanted.limit);
       if (!page) {
         log::warning("store.unreadable",
                      {{"mark", wanted.mark}, {"reason", page.reason().message}});

@@ -199,6 +199,26 @@ std::optional<std::string> service_url(std::string_view text) {
   return good ? std::optional{std::string{text}} : std::nullopt;
 }
 
+/// Its last word becomes a part of this server's paths.
+std::optional<std::string> issuer_url(std::string_view text) {
+  constexpr std::string_view scheme = "https://";
+  constexpr std::string_view words =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._~-";
+  const auto slash = text.find('/', scheme.size());
+  if (!text.starts_with(scheme) || text.size() > 255 || slash == text.npos ||
+      !service_url(text.substr(0, slash)))
+    return std::nullopt;
+  for (auto rest = text.substr(slash + 1);;) {
+    const auto end = std::min(rest.find('/'), rest.size());
+    const auto word = rest.substr(0, end);
+    if (!is_made_of(word, words) || word.find_first_not_of('.') == word.npos)
+      return std::nullopt;
+    if (end == rest.size())
+      return std::string{text};
+    rest.remove_prefix(end + 1);
+  }
+}
+
 std::optional<std::string> bucket_name(std::string_view text) {
   constexpr std::string_view ends = "abcdefghijklmnopqrstuvwxyz0123456789";
   constexpr std::string_view all = "abcdefghijklmnopqrstuvwxyz0123456789.-";
@@ -661,6 +681,14 @@ const std::vector<key>& keys() {
 
     {"vercel.projects", appended(FIELD(vercel.projects), project_name, project_names), false, true},
     {"vercel.drive_size", size(FIELD(vercel.drive_bytes), {1 * MiB, 1024 * TiB})},
+
+    {"secrets.key_file", path(FIELD(secrets.key_file), true)},
+
+    {"oidc.key_file", path(FIELD(oidc.key_file), true)},
+    {"oidc.issuer", parsed(FIELD(oidc.issuer), issuer_url,
+                           "an https URL of at most 255 characters whose path ends with a word, "
+                           "such as https://oidc.vercel.com/insula")},
+    {"oidc.token_lifetime", time(FIELD(oidc.token_lifetime), {1min, 24h})},
 
     {"log.level", one_of(FIELD(log_level),
                          choices<log::level>{{"debug", log::level::debug},
@@ -1487,9 +1515,19 @@ bool config::operator==(const config& other) const {
   const auto rest = [](const config& c) {
     return std::tie(c.server, c.keys, c.state, c.runtime, c.node, c.sandbox, c.image, c.images,
                     c.runtimes, c.network, c.preview, c.snapshots, c.cluster, c.pool,
-                    c.default_session, c.vercel, c.log_level, c.exposed_file);
+                    c.default_session, c.vercel, c.secrets, c.oidc, c.log_level, c.exposed_file);
   };
   return rest(*this) == rest(other) && are_same(buckets, other.buckets);
+}
+
+std::string key_file_of_secrets(const config& values) {
+  return values.secrets.key_file.empty() ? values.state.directory + "/secrets.key"
+                                         : values.secrets.key_file;
+}
+
+std::string key_file_of_tokens(const config& values) {
+  return values.oidc.key_file.empty() ? values.state.directory + "/oidc-keys.json"
+                                      : values.oidc.key_file;
 }
 
 bool is_loopback(const endpoint& where) {

@@ -203,6 +203,21 @@ struct snapshot_config {
   bool operator==(const snapshot_config&) const = default;
 };
 
+struct secrets_config {
+  std::string key_file; ///< A path. Empty: see key_file_of_secrets().
+
+  bool operator==(const secrets_config&) const = default;
+};
+
+/// The issuer of tokens about sandboxes.
+struct oidc_config {
+  std::string key_file; ///< A path. Empty: see key_file_of_tokens().
+  std::string issuer = "https://oidc.vercel.com/insula";
+  std::chrono::milliseconds token_lifetime = std::chrono::minutes{15};
+
+  bool operator==(const oidc_config&) const = default;
+};
+
 /// What cluster.yaml can say. What each key means, and why it is what it is, stands in that file;
 /// the values here are its defaults.
 struct config {
@@ -223,6 +238,8 @@ struct config {
   cluster_config cluster;
   bool default_session = false; ///< Of the bridge API.
   vercel_config vercel;
+  secrets_config secrets;
+  oidc_config oidc;
   log::level log_level = log::level::info;
   /// The file, if it holds secrets and others than its owner can read it. Empty: all is well.
   std::string exposed_file;
@@ -266,6 +283,12 @@ result<config> read_config(const config_origin& from, const config_text& file);
 
 /// The keys whose values differ, dotted, in the order of cluster.yaml.
 std::vector<std::string> changed_keys(const config& before, const config& after);
+
+/// Where the key is with which secrets are sealed: secrets.key_file, or else a file in the state
+/// directory.
+std::string key_file_of_secrets(const config& values);
+/// The same of the keys that sign tokens.
+std::string key_file_of_tokens(const config& values);
 
 /// Can only this machine reach it?
 bool is_loopback(const endpoint& where);

@@ -1,6 +1,7 @@
 #include "apps/command_words.hpp"
 #include "apps/image.hpp"
 #include "apps/image_room.hpp"
+#include "apps/oidc.hpp"
 #include "apps/room_process.hpp"
 #include "apps/serve.hpp"
 #include "apps/token.hpp"
@@ -79,6 +80,7 @@ int main(int argc, char** argv) {
                   "sockets. If it does not get ready, the old program is started again.");
   insula::image_commands image{app};
   insula::token_commands token{app};
+  insula::oidc_commands oidc{app};
   insula::load::bench_command bench{app};
   const auto* help =
     app.add_subcommand("help", "Say how a command is used: insula help image import");
@@ -111,6 +113,8 @@ int main(int argc, char** argv) {
   if (const auto status = image.run())
     return *status;
   if (const auto status = token.run(current_environment()))
+    return *status;
+  if (const auto status = oidc.run(current_environment()))
     return *status;
   if (const auto status = bench.run({argv, argv + argc}))
     return *status;

@@ -1,5 +1,6 @@
 #include "apps/reload.hpp"
 
+#include "apps/key_files.hpp"
 #include "apps/named_keys.hpp"
 #include "base/log.hpp"
 #include "http/api/auth.hpp"
@@ -21,6 +22,9 @@ constexpr const char* named_keys_path = "keys";
 constexpr const char* level_path = "log.level";
 constexpr std::string_view tls_paths = "server.tls.";
 constexpr auto patience = 5s; ///< For file systems that do not answer.
+/// Which of the files.
+constexpr std::size_t signers_file = 0, configuration_file = 1, certificate_file = 2,
+                      tls_key_file = 3;
 
 } // namespace
 
@@ -42,7 +46,7 @@ void warn_of(const config& values) {
 }
 
 result<reloader> reloader::prepare(config values, config_origin from, uid_t uid, gid_t gid) {
-  std::vector<std::string> paths;
+  std::vector<std::string> paths{key_file_of_tokens(values)};
   if (from.file)
     paths.push_back(*from.file);
   if (from.file && !values.server.tls_certificate.empty())
@@ -53,22 +57,34 @@ result<reloader> reloader::prepare(config values, config_origin from, uid_t uid,
   return reloader{std::move(values), std::move(from), std::move(*files)};
 }
 
-void reloader::reload(http::server& server, storage::key_places& places, std::vector<int> ends) {
-  if (!from_.file)
-    return log::info("node.hangup", {{"consequence", "none"}, {"reason", "there is no file"}});
-  if (const auto ok =
-        take(server, places, {std::chrono::steady_clock::now() + patience, std::move(ends)});
-      !ok)
+void reloader::reload(const takers& by, std::vector<int> ends) {
+  if (const auto ok = take(by, {std::chrono::steady_clock::now() + patience, std::move(ends)}); !ok)
     log::error("config.not_reloaded",
                {{"reason", ok.reason().message}, {"consequence", "all goes on as before"}});
 }
 
-result<void> reloader::take(http::server& server, storage::key_places& places,
-                            const fixed_files::patience& how_long) {
-  auto file = files_.read(0, how_long);
+result<http::oidc::key_set> reloader::read_signers(const fixed_files::patience& how_long) {
+  const auto path = key_file_of_tokens(values_);
+  auto file = files_.read(signers_file, how_long);
   if (!file)
     return file.reason();
-  auto next = read_config(from_, {std::move(file->text), file->others_can_read});
+  if (file->others_can_read)
+    return error{errc::invalid_request, path + ": it has keys in it, and others than its owner "
+                                               "can read it; chmod 600 makes it safe"};
+  auto keys = oidc_keys_in(path, file->text);
+  wipe(file->text);
+  return keys;
+}
+
+result<void> reloader::take(const takers& by, const fixed_files::patience& how_long) {
+  config_text read;
+  if (from_.file) {
+    auto file = files_.read(configuration_file, how_long);
+    if (!file)
+      return file.reason();
+    read = {std::move(file->text), file->others_can_read};
+  }
+  auto next = read_config(from_, read);
   if (!next)
     return next.reason();
   auto later = changed_keys(values_, *next);
@@ -76,12 +92,20 @@ result<void> reloader::take(http::server& server, storage::key_places& places,
   const bool moved = std::any_of(later.begin(), later.end(), [](const std::string& each) {
     return each.starts_with(tls_paths);
   });
+  std::optional<http::oidc::key_set> signers;
+  if (key_file_of_tokens(*next) == key_file_of_tokens(values_)) {
+    auto keys = read_signers(how_long);
+    if (!keys)
+      return keys.reason();
+    if (!(*keys == by.issuer.keys()))
+      signers = std::move(*keys);
+  }
   std::optional<http::tls_text> tls;
-  if (!values_.server.tls_certificate.empty() && !moved) {
-    auto certificate = files_.read(1, how_long);
+  if (from_.file && !values_.server.tls_certificate.empty() && !moved) {
+    auto certificate = files_.read(certificate_file, how_long);
     if (!certificate)
       return certificate.reason();
-    auto key = files_.read(2, how_long);
+    auto key = files_.read(tls_key_file, how_long);
     if (!key)
       return key.reason();
     tls = http::tls_text{std::move(certificate->text), std::move(key->text)};
@@ -92,17 +116,19 @@ result<void> reloader::take(http::server& server, storage::key_places& places,
   // With the first key, or without the last one, routes are others, and so are their checks.
   const auto &was = values_.server.api_key, &is = next->server.api_key;
   const bool may_take = was.empty() == is.empty();
-  const taken_keys takes{other_key && may_take, other_named && may_take};
+  const taken_keys takes{other_key && may_take, other_named && may_take, signers.has_value()};
   for (const auto& [other, taken, path] :
        {std::tuple{other_named, takes.named, named_keys_path}, {other_key, takes.main, key_path}})
     if (other && !taken)
       later.insert(later.begin(), path);
   const auto& named = takes.named ? *next : values_;
-  places.set_ceilings(ceilings_of(named)); // First: no key is there before its ceilings.
-  if (auto ok = server.renew(takes.main ? is : was, named_keys_of(named), tls); !ok) {
-    places.set_ceilings(ceilings_of(values_));
+  by.places.set_ceilings(ceilings_of(named)); // First: no key is there before its ceilings.
+  if (auto ok = by.server.renew(takes.main ? is : was, named_keys_of(named), tls); !ok) {
+    by.places.set_ceilings(ceilings_of(values_));
     return ok;
   }
+  if (signers)
+    by.issuer.take(std::move(*signers));
   if (takes.main)
     values_.server.api_key = is;
   if (takes.named)
@@ -126,7 +152,8 @@ void reloader::tell(const config& next, taken_keys keys, std::string_view certif
   log::info("config.reloaded", {{"key", keys.main ? "another" : "same"},
                                 {"level", next.log_level == values_.log_level ? "same" : "another"},
                                 {"certificate", certificate},
-                                {"named_keys", keys.named ? "others" : "same"}});
+                                {"named_keys", keys.named ? "others" : "same"},
+                                {"signing_keys", keys.signers ? "others" : "same"}});
   if (later.empty())
     return;
   std::string names;

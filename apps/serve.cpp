@@ -11,6 +11,7 @@
 #include "apps/find_images.hpp"
 #include "apps/image_room.hpp"
 #include "apps/image_supply.hpp"
+#include "apps/key_files.hpp"
 #include "apps/named_keys.hpp"
 #include "apps/node_figures.hpp"
 #include "apps/reload.hpp"
@@ -22,6 +23,7 @@
 #include "base/io_pool.hpp"
 #include "base/limits.hpp"
 #include "base/log.hpp"
+#include "http/oidc/issuer.hpp"
 #include "http/server.hpp"
 #include "http/vercel/set_up.hpp"
 #include "http/vercel/settings.hpp"
@@ -474,6 +476,15 @@ result<void> run(const config& values, const config_origin& from) {
   auto state = state_directory::prepare(values.state.directory, *user);
   if (!state)
     return state.reason();
+  const system_clock time;
+  auto opened = key_files::open(values, time.unix_ms() / 1000);
+  if (!opened)
+    return opened.reason();
+  // What seals secrets of sandboxes, and what signs tokens about them, for as long as this runs.
+  const auto secrets = std::make_shared<const secret_box>(std::move(opened->secrets));
+  const auto issuer =
+    std::make_shared<http::oidc::issuer>(issuer_of(values), std::move(opened->oidc), time);
+  log::info("node.keys", {{"secrets", secrets->key_id()}, {"issuer", issuer->settings().name}});
   auto trusted = trusted_authorities(values);
   if (!trusted)
     return trusted.reason();
@@ -591,7 +602,6 @@ result<void> run(const config& values, const config_origin& from) {
   auto blobs = open_blobs(values.snapshots, user->uid);
   if (!blobs)
     return blobs.reason();
-  const system_clock time;
   std::optional<blob_snapshot_archive> snapshots;
   if (*blobs) {
     // Of this store of records alone: who shares the place is not seen.
@@ -755,6 +765,7 @@ result<void> run(const config& values, const config_origin& from) {
   serving.pool = node->pool();
   serving.images = &supply;
   serving.keeps_snapshots = keeps_disks;
+  serving.issuer = issuer;
   serving.more_figures = [described, counts, &snapshots, &supply, &key_places,
                           store = records->figures, &engine,
                           of = cluster.get()](metrics::text& into) {
@@ -812,7 +823,7 @@ result<void> run(const config& values, const config_origin& from) {
     return values.snapshots.all || !marks || !marks->empty() || !members || *members > 0;
   };
   const int number = wait_for_end(signals, *alone, [&](std::vector<int> ends) {
-    again->reload(server, key_places, std::move(ends));
+    again->reload({server, key_places, *issuer}, std::move(ends));
   });
   const bool is_alone = number == 0;
   if (is_alone) {

@@ -7,6 +7,7 @@
 #include "http/bridge/idempotency.hpp"
 #include "http/cluster/gateway.hpp"
 #include "http/console/console.hpp"
+#include "http/oidc/api.hpp"
 #include "http/opensandbox/access.hpp"
 #include "http/opensandbox/api.hpp"
 #include "http/preview/door.hpp"
@@ -334,11 +335,15 @@ private:
 
   /// Of two that have a path the first says what is wrong with it.
   std::vector<std::shared_ptr<const public_api>> all_apis(const server_options& options) const {
-    return {opensandbox::make_api(with_), vercel::make_api(with_),
-            console::make_api(std::make_shared<const console::services>(console::services{
-              with_, key_, browsers_, wrong_keys_,
-              options.cluster ? options.cluster->routing->self() : std::string{}})),
-            bridge::make_api(with_, &openapi_document)};
+    std::vector<std::shared_ptr<const public_api>> all{
+      opensandbox::make_api(with_), vercel::make_api(with_),
+      console::make_api(std::make_shared<const console::services>(
+        console::services{with_, key_, browsers_, wrong_keys_,
+                          options.cluster ? options.cluster->routing->self() : std::string{}}))};
+    if (options.issuer)
+      all.push_back(oidc::make_api(options.issuer));
+    all.push_back(bridge::make_api(with_, &openapi_document));
+    return all;
   }
 
   io_pool& io_;
@@ -404,8 +409,8 @@ void server::stop(std::chrono::milliseconds patience) {
 }
 
 std::string openapi_document() {
-  return openapi_text(
-    {bridge::make_api(nullptr), opensandbox::make_api(nullptr), vercel::make_api(nullptr)});
+  return openapi_text({bridge::make_api(nullptr), opensandbox::make_api(nullptr),
+                       vercel::make_api(nullptr), oidc::make_api(nullptr)});
 }
 
 } // namespace insula::http

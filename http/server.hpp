@@ -22,6 +22,10 @@
 #include <string>
 #include <vector>
 
+namespace insula::http::oidc {
+class issuer;
+} // namespace insula::http::oidc
+
 namespace insula::http {
 
 struct server_options {
@@ -79,6 +83,7 @@ struct server_options {
   pool_actor pool;               ///< Of warm sandboxes.
   node_images* images = nullptr; ///< Outlives the server. Null: nothing is told of them.
   bool keeps_snapshots = false;  ///< Clients may ask for sandboxes whose files outlive the node.
+  std::shared_ptr<const oidc::issuer> issuer; ///< Of tokens. Null: there are no routes of one.
   /// Adds what the rest of the node counts to /metrics. Any thread; it may wait for a disk.
   std::function<void(metrics::text&)> more_figures;
 };

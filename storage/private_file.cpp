@@ -52,7 +52,7 @@ public:
 
   const std::string& path() const { return path_; }
 
-  /// `like`: whose owner it has. Null: this process' user.
+  /// It has the owner of `like`. Null: this process' user is the owner.
   result<void> write(std::string_view content, const struct stat* like) {
     const unique_fd file{
       ::open(path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600)};

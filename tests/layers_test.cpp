@@ -36,6 +36,7 @@ const std::map<std::string, std::set<std::string>> rooms_of_http = {
   {"bridge", {"text", "json", "transport", "api", "sandboxes"}},
   {"opensandbox", {"text", "json", "transport", "api", "sandboxes"}},
   {"vercel", {"text", "json", "transport", "api", "sandboxes"}},
+  {"oidc", {"text", "json", "transport", "api"}},
   {"console", {"text", "json", "transport", "api", "sandboxes"}},
   {"preview", {"text", "json", "transport", "api", "proxy", "sandboxes"}},
   {"cluster", {"text", "json", "transport", "api", "proxy"}},

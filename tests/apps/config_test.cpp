@@ -136,6 +136,8 @@ buckets:
     DATA: {endpoint: "https://s3.example.com", bucket: my-data, access_key_id: k3y, secret_access_key: s3cret, read_only: true}
     _2: {endpoint: "http://[::1]:9000/", bucket: b.2}
 snapshots: {endpoint: "https://s3.example.com/", bucket: kept, region: eu-1, interval: 30s, all: true}
+secrets: {key_file: /etc/insula/secrets.key}
+oidc: {key_file: /etc/insula/oidc.json, issuer: "https://a.example:8443/b/c_1", token_lifetime: 1h}
 preview: {domain: preview.example, public: true}
 pool: {target: 3, refresh_interval: 500ms, scale_batch_size: 20}
 bridge: {default_session: true}
@@ -205,7 +207,42 @@ log: {level: debug}
   CHECK(c.pool.refresh_interval == 500ms);
   CHECK(c.pool.scale_batch_size == 20);
   CHECK(c.default_session);
+  CHECK(c.secrets.key_file == "/etc/insula/secrets.key");
+  CHECK(key_file_of_secrets(c) == "/etc/insula/secrets.key");
+  CHECK(c.oidc.key_file == "/etc/insula/oidc.json");
+  CHECK(key_file_of_tokens(c) == "/etc/insula/oidc.json");
+  CHECK(c.oidc.issuer == "https://a.example:8443/b/c_1");
+  CHECK(c.oidc.token_lifetime == 1h);
   CHECK(c.log_level == log::level::debug);
+}
+
+TEST_CASE("files of keys are in the state directory unless they are named", "[apps][config]") {
+  CHECK(key_file_of_secrets(config{}) == "/var/lib/insula/secrets.key");
+  CHECK(key_file_of_tokens(config{}) == "/var/lib/insula/oidc-keys.json");
+  const auto moved = load_config(std::nullopt, {}, {.state_directory = "here"});
+  REQUIRE(moved);
+  CHECK(key_file_of_secrets(*moved) == "here/secrets.key");
+  CHECK(key_file_of_tokens(*moved) == "here/oidc-keys.json");
+}
+
+TEST_CASE("an issuer is a URL whose last word can be a part of a path", "[apps][config]") {
+  for (const auto* good : {"https://oidc.vercel.com/acme", "https://a/b", "https://[::1]:443/b",
+                           "https://a.example/b/c/d-e_f.g~1"}) {
+    CAPTURE(good);
+    CHECK(loaded(std::string{"oidc: {issuer: \""} + good + "\"}").oidc.issuer == good);
+  }
+  for (const auto* bad :
+       {"\"\"", "\"https://\"", "https://a.example", "https://a.example/", "https://a.example/b/",
+        "https://a.example//b", "http://a.example/b", "https://a.example/b?c",
+        "\"https://a.example/b#c\"", "https://a.example/..", "https://a.example/b/../c",
+        "https://a.example/%62", "https://a.example/:id", "\"https://a.example/*\"", "https:///b",
+        "https://a b/c", "https://u@a.example/b", "https://a.example:0/b"}) {
+    CAPTURE(bad);
+    CHECK(expected_of("oidc.issuer", bad).starts_with("an https URL of at most 255 characters"));
+  }
+  const auto longest = "https://a.example/" + std::string(255 - 18, 'b');
+  CHECK(loaded("oidc: {issuer: " + longest + "}").oidc.issuer == longest);
+  CHECK_FALSE(expected_of("oidc.issuer", longest + "b").empty());
 }
 
 TEST_CASE("an empty file, and empty sections, leave the defaults", "[apps][config]") {
@@ -344,6 +381,10 @@ TEST_CASE("a wrong value is answered with what was expected", "[apps][config]") 
      "a region's name such as us-east-1: at most 63 of a-z, 0-9 and '-', got \"us east\""},
     {"snapshots.interval", "25h", "a duration from 0 to 24h, got \"25h\""},
     {"snapshots.all", "yes", "true or false, got \"yes\""},
+    {"secrets.key_file", "secrets.key", "an absolute path or \"\", got \"secrets.key\""},
+    {"oidc.key_file", "[]", "an absolute path or \"\", got a list"},
+    {"oidc.token_lifetime", "59s", "a duration from 1m to 24h, got \"59s\""},
+    {"oidc.token_lifetime", "25h", "a duration from 1m to 24h, got \"25h\""},
     {"preview.domain", "[a]", "a name such as preview.example, got a list"},
     {"preview.public", "maybe", "true or false, got \"maybe\""},
     {"pool.target", "-3", "a whole number from 0 to 36863, got \"-3\""},

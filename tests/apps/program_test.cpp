@@ -46,6 +46,8 @@ TEST_CASE("help and version are commands as well", "[apps][program]") {
                                                 {"upgrade"},
                                                 {"image"},
                                                 {"image", "import"},
+                                                {"oidc"},
+                                                {"oidc", "rotate"},
                                                 {"bench"},
                                                 {"bench", "merge"}}) {
     auto by_option = words, by_command = words;
@@ -83,7 +85,7 @@ TEST_CASE("a command that there is not is answered with those that there are", "
     CHECK(got.out.empty());
     return got.err;
   };
-  const std::string all = "serve, upgrade, image, token, bench, help and version\n";
+  const std::string all = "serve, upgrade, image, token, oidc, bench, help and version\n";
   CHECK(wrong({"start"}, 2) == "insula: insula has no command start; it has: " + all);
   CHECK(wrong({"Serve", "--listen", "x"}, 2) ==
         "insula: insula has no command Serve; it has: " + all);

@@ -77,7 +77,7 @@ std::string outcomes() {
 
 /// What a thread that was there before finds, and one that has come after.
 std::string outcomes_with(result<void> (*allow_only)()) {
-  return said_by_fork([&]() -> std::string {
+  return insula::test::said_by_fork([&]() -> std::string {
     std::promise<void> limited;
     std::string earlier;
     std::thread there{[&] {

@@ -550,6 +550,8 @@ class Machines:
         sections = {"server": {"allow_open": True}, "sandbox": {"max_instances": slots - 100}, "runtime": {"slots": slots}}
         if self.clustered:  # All of them see this machine's directories.
             sections["snapshots"] = {"directory": f"{self.where}/snapshots"}
+            sections["secrets"] = {"key_file": f"{self.where}/secrets.key"}  # The first one makes them.
+            sections["oidc"] = {"key_file": f"{self.where}/oidc-keys.json"}
         for name, values in self.settings.items():
             sections[name] = {**sections.get(name, {}), **values}
         text = "".join(f"{name}: {json.dumps(values)}\n" for name, values in sections.items())

@@ -328,9 +328,10 @@ std::vector<std::string> node::traces() const {
         file.starts_with(state() + "/"))
       found.push_back("loop device: " + each.path().string() + " on " + file);
   for (const auto& each : fs::directory_iterator{state(), gone})
-    if (const auto name = each.path().filename(); name != "records" && name != "images" &&
-                                                  name != "logs" && name != "lock" &&
-                                                  !(keeps_snapshots && name == "disk.btrfs"))
+    if (const auto name = each.path().filename();
+        name != "records" && name != "images" && name != "logs" && name != "lock" &&
+        name != "secrets.key" && name != "oidc-keys.json" &&
+        !(keeps_snapshots && name == "disk.btrfs"))
       found.push_back("file: " + each.path().string());
   for (const auto& each : fs::directory_iterator{state() + "/logs", gone})
     found.push_back("file: " + each.path().string());

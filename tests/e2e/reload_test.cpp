@@ -287,3 +287,51 @@ TEST_CASE("what opens the configuration for a server can do nothing else", "[rel
   CHECK(wait_for_end(process, 10s));
   it.start();
 }
+
+TEST_CASE("SIGHUP has the server publish other keys for tokens, and nothing that is broken",
+          "[reload][oidc]") {
+  node it{"log: {level: info}"};
+  const auto path = fs::path{it.state()} / "oidc-keys.json";
+  const auto published = [&] { return it.ask("GET", "/oidc/insula/.well-known/jwks").body; };
+  const auto owners_alone = [](const fs::path& file) {
+    struct stat info {};
+    REQUIRE(::stat(file.c_str(), &info) == 0);
+    return info.st_uid == 0 && (info.st_mode & 07777) == 0600;
+  };
+  CHECK(owners_alone(path));
+  CHECK(owners_alone(fs::path{it.state()} / "secrets.key"));
+  CHECK(it.log().find("PRIVATE KEY") == std::string::npos);
+  const auto before = published();
+  CHECK(before.find("\"kty\":\"RSA\"") != std::string::npos);
+  CHECK(reload(it).find("signing_keys=same") != std::string::npos);
+
+  output_of({INSULA_PROGRAM, "oidc", "rotate", "--state", it.state()});
+  CHECK(published() == before);
+  CHECK(reload(it).find("signing_keys=others") != std::string::npos);
+  const auto after = published();
+  CHECK(after.size() > before.size() + 300);
+  CHECK(after.starts_with(before.substr(0, before.size() - 2)));
+
+  const auto refused = [&](const std::string& why) {
+    const auto said = reload(it);
+    CHECK(said.find("error config.not_reloaded") != std::string::npos);
+    CHECK(said.find(why) != std::string::npos);
+    CHECK(said.find("PRIVATE KEY") == std::string::npos);
+    CHECK(published() == after);
+  };
+  const auto good = fs::path{it.scratch()} / "good.json";
+  fs::copy_file(path, good);
+  fs::resize_file(path, fs::file_size(path) / 2);
+  refused("from a copy");
+  fs::remove(path);
+  refused("No such file or directory");
+  fs::copy_file(good, path);
+  REQUIRE(::chmod(path.c_str(), 0644) == 0);
+  refused("chmod 600");
+  REQUIRE(::chmod(path.c_str(), 0600) == 0);
+  CHECK(reload(it).find("signing_keys=same") != std::string::npos);
+  // The next server has the same.
+  it.crash_server();
+  it.start();
+  CHECK(published() == after);
+}
