@@ -610,6 +610,7 @@ const std::vector<key>& keys() {
      appended(FIELD(network.allow_private), network_subnet,
               "a list of subnets such as [10.1.0.0/16, fd00:1::/32]"),
      false, true},
+    {"network.ca_file", path(FIELD(network.ca_file), true)},
     {"network.resolvers",
      appended(FIELD(network.resolvers), address, "a list of addresses such as [9.9.9.9]"), false,
      true},

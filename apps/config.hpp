@@ -153,6 +153,9 @@ struct network_config {
   bool allow_all = true; ///< Of sandboxes for which nobody has said another policy; else deny-all.
   std::vector<std::string> allow_private; ///< Subnets, as normalise_target() gives them.
   std::vector<std::string> resolvers;     ///< Addresses. None: those of the machine.
+  /// A path: authorities by which servers are known to which requests with rules go, beside the
+  /// machine's. Empty: none.
+  std::string ca_file = {};
 
   bool operator==(const network_config&) const = default;
 };

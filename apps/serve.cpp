@@ -12,6 +12,7 @@
 #include "apps/image_room.hpp"
 #include "apps/image_supply.hpp"
 #include "apps/key_files.hpp"
+#include "apps/known_authorities.hpp"
 #include "apps/named_keys.hpp"
 #include "apps/node_figures.hpp"
 #include "apps/reload.hpp"
@@ -488,6 +489,9 @@ result<void> run(const config& values, const config_origin& from) {
   auto trusted = trusted_authorities(values);
   if (!trusted)
     return trusted.reason();
+  auto known = known_authorities(values, *trusted);
+  if (!known)
+    return known.reason();
   auto images = find_images(state->path, values, *trusted);
   if (!images)
     return images.reason();
@@ -554,6 +558,9 @@ result<void> run(const config& values, const config_origin& from) {
                                   values.network.allow_private,
                                   values.node.memory_reserve};
   engines.seccomp_filters = values.sandbox.seccomp_filters;
+  engines.secrets = secrets;
+  engines.sign = http::oidc::issuer::signer(issuer);
+  engines.trusted = std::move(*known);
   runtime::native_engine engine{pipes, std::move(engines), std::move(*spawner)};
   // Not the callback's own: it may come when all else here has gone.
   const auto alone = std::make_shared<unique_fd>(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -682,6 +689,7 @@ result<void> run(const config& values, const config_origin& from) {
     values.network.allow_all ? egress_policy::allow_all() : egress_policy::deny_all();
   options.groups = http::vercel::group_of;
   options.captions = http::vercel::caption_of;
+  options.claims = http::vercel::claims_of;
   options.run_disks = http::vercel::retention_in;
   options.run_limits = http::vercel::limits_in;
   list_older_records(*records, options.groups, cluster.get());
@@ -766,6 +774,7 @@ result<void> run(const config& values, const config_origin& from) {
   serving.images = &supply;
   serving.keeps_snapshots = keeps_disks;
   serving.issuer = issuer;
+  serving.secrets = secrets;
   serving.more_figures = [described, counts, &snapshots, &supply, &key_places,
                           store = records->figures, &engine,
                           of = cluster.get()](metrics::text& into) {

@@ -78,7 +78,8 @@ struct request_rule {
 };
 
 inline constexpr std::size_t max_request_rules = 256;
-inline constexpr int regex_memory = 256 << 10; ///< Of each regular expression, in bytes.
+/// Of each regular expression, in bytes: all that a sandbox may have take 32 MiB.
+inline constexpr int regex_memory = 256 << 10;
 inline constexpr std::size_t max_rules_bytes = 256u << 10; ///< Of all of a sandbox, as text.
 /// Of all of a sandbox: each expression costs memory and time, and headers have to fit into a head.
 inline constexpr std::size_t max_rule_expressions = 128, max_rule_header_bytes = 64u << 10;

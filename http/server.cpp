@@ -278,6 +278,7 @@ private:
       };
     with.heartbeat = options.heartbeat;
     with.key = key_;
+    with.secrets = options.secrets;
     with.secret = options.secret;
     with.default_session = options.default_session;
     with.projects = options.projects;

@@ -5,6 +5,7 @@
 #include "base/io_pool.hpp"
 #include "base/limits.hpp"
 #include "base/metrics.hpp"
+#include "base/secret_box.hpp"
 #include "http/api/auth.hpp"
 #include "http/cluster/routing.hpp"
 #include "http/sandboxes/cluster_control.hpp"
@@ -46,6 +47,7 @@ struct server_options {
   std::string spool_directory = "/var/tmp";
   /// Silence on an event stream before a comment is sent.
   std::chrono::milliseconds heartbeat = limits::stream_heartbeat;
+  std::shared_ptr<const secret_box> secrets = nullptr; ///< As of services.
   std::string secret = "none";  ///< Nobody else's, and the same after each start: ids of sandboxes
                                 ///< are made with it, from clients' keys.
   bool default_session = false; ///< Commands without a session's id run in the default one.

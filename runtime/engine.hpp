@@ -596,7 +596,9 @@ public:
 
   /// For a sandbox that is to have rules about requests. Takes less than a millisecond. Errors:
   /// forbidden, this engine carries no requests; internal.
-  virtual result<made_authority> make_authority() const = 0;
+  virtual result<made_authority> make_authority() const {
+    return error{errc::forbidden, "this node carries no requests for rules"};
+  }
 
   /// The essential parts that are missing, in words; empty when all is well.
   virtual std::vector<std::string> ailments() const = 0;

@@ -1,3 +1,4 @@
+#include "base/sealed_rules.hpp"
 #include "http/bridge/api.hpp"
 #include "http/bridge/error_response.hpp"
 #include "http/bridge/network_json.hpp"
@@ -32,13 +33,25 @@ void ask(const services& with, const std::string& id, Message wanted,
 }
 
 void set(const services& with, const std::string& id, std::string_view body, const reply& to) {
-  auto policy = json::read_network_policy(body);
-  if (!policy)
-    return to->respond(
-      policy.reason().code == errc::limit_reached
-        ? error_response(step::request, {errc::payload_too_large, policy.reason().message})
-        : error_response(step::request, policy.reason()));
-  ask<set_network_request, network_state>(with, id, {std::move(*policy)}, json::write_network, to);
+  const auto refuse = [&to](const error& why) {
+    to->respond(why.code == errc::limit_reached
+                  ? error_response(step::request, {errc::payload_too_large, why.message})
+                  : error_response(step::request, why));
+  };
+  auto wanted = json::read_network_body(body);
+  if (!wanted)
+    return refuse(wanted.reason());
+  set_network_request message{std::move(wanted->policy)};
+  message.requests = sealed_rules{}; // Of the policy before there may be some.
+  if (!wanted->requests.empty()) {
+    if (!with.secrets)
+      return refuse({errc::forbidden, "this server keeps no secrets"});
+    auto sealed = seal_rules(*with.secrets, wanted->requests);
+    if (!sealed)
+      return refuse(sealed.reason());
+    message.requests = std::move(*sealed);
+  }
+  ask<set_network_request, network_state>(with, id, std::move(message), json::write_network, to);
 }
 
 /// None: it is no number of this range.

@@ -3,6 +3,7 @@
 #include "http/json/document.hpp"
 #include "http/json/writer.hpp"
 #include "http/sandboxes/policy_json.hpp"
+#include "http/sandboxes/request_rules_json.hpp"
 #include "http/text/iso_time.hpp"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ const error no_json{errc::invalid_request, "Invalid JSON body"};
 /// Reads the parts of one body, until the first thing that is wrong.
 class bridge_policy_reader : policy_reader {
 public:
-  result<egress_policy> read(const value& body) {
+  result<network_body> read(const value& body) {
     if (!body.IsObject())
       return wrong("the body must be a JSON object");
     if (find(body, "mode") != nullptr)
@@ -27,7 +28,12 @@ public:
       read_rules(body);
     else
       read_lists(body);
-    return finish();
+    auto policy = finish();
+    if (!policy)
+      return policy.reason();
+    if (auto ok = check(requests_); !ok)
+      return ok.reason();
+    return network_body{std::move(*policy), std::move(requests_)};
   }
 
 private:
@@ -61,8 +67,105 @@ private:
     const auto* rules = find(body, "rules");
     if (rules == nullptr)
       return;
-    add_rules(*rules, "rules");
+    if (!rules->IsArray())
+      return void(fail(wrong("rules must be an array")));
+    for (const auto& each : rules->GetArray())
+      if (!failed())
+        add_rule(each);
   }
+
+  /// An action, a target, and what is done with its requests.
+  void add_rule(const value& rule) {
+    if (!rule.IsObject())
+      return void(fail(wrong("a rule must be an object")));
+    const auto* target = find(rule, "target");
+    const auto action = read_action(find(rule, "action"), "action");
+    if (target == nullptr)
+      return void(fail(wrong("a rule needs a target")));
+    if (!action || !knows(rule, {"action", "target", "match", "transform", "forward", "respond"},
+                          " in a rule"))
+      return;
+    const auto before = policy_.rules.size();
+    add(*action, *target, "target");
+    if (failed() || policy_.rules.size() == before)
+      return;
+    const auto added = policy_.rules.back();
+    const bool has_action = find(rule, "transform") != nullptr ||
+                            find(rule, "forward") != nullptr || find(rule, "respond") != nullptr;
+    if (!has_action && find(rule, "match") == nullptr)
+      return;
+    if (!added.allow || is_subnet(added.target))
+      return void(fail(wrong("only a rule that allows a domain has transform, forward or respond")));
+    request_rule made{added.target, {}, {}};
+    if (auto why = read_request_rule(rule, made))
+      return void(fail(std::move(*why)));
+    // Of several rules about the requests of a domain one is enough to allow it.
+    const auto same = [&](const auto& each) { return each == added; };
+    if (std::any_of(policy_.rules.begin(), policy_.rules.end() - 1, same))
+      policy_.rules.pop_back();
+    requests_.push_back(std::move(made));
+  }
+
+  static std::optional<error> read_request_rule(const value& rule, request_rule& into) {
+    const auto *transform = find(rule, "transform"), *forward = find(rule, "forward"),
+               *respond = find(rule, "respond");
+    if ((transform != nullptr) + (forward != nullptr) + (respond != nullptr) != 1)
+      return wrong("a rule with a match has one of transform, forward and respond");
+    if (const auto* match = find(rule, "match")) {
+      auto read = read_match(*match);
+      if (!read)
+        return read.reason();
+      into.match = std::move(*read);
+    }
+    if (transform != nullptr) {
+      const auto* headers = transform->IsObject() ? find(*transform, "headers") : nullptr;
+      if (headers == nullptr)
+        return wrong("transform must be an object with headers");
+      if (auto unknown = only(*transform, {"headers"}, " in transform"))
+        return unknown;
+      auto all = read_headers(*headers);
+      if (!all)
+        return all.reason();
+      into.action = transform_action{std::move(*all)};
+    } else if (forward != nullptr) {
+      if (!forward->IsString())
+        return wrong("forward must be a string");
+      auto url = normalise_forward_url(text_of(*forward));
+      if (!url)
+        return error{url.reason().code, "forward: " + url.reason().message};
+      into.action = forward_action{std::move(*url)};
+    } else {
+      return read_respond(*respond, into);
+    }
+    return std::nullopt;
+  }
+
+  static std::optional<error> read_respond(const value& given, request_rule& into) {
+    if (!given.IsObject())
+      return wrong("respond must be an object");
+    if (auto unknown = only(given, {"status", "headers", "body"}, " in respond"))
+      return unknown;
+    respond_action made;
+    const auto *status = find(given, "status"), *body = find(given, "body"),
+               *headers = find(given, "headers");
+    if (status != nullptr && !status->IsUint())
+      return wrong("respond.status must be 200 to 599");
+    made.status = status == nullptr ? 200 : status->GetUint();
+    if (body != nullptr && !body->IsString())
+      return wrong("respond.body must be a string");
+    if (body != nullptr)
+      made.body = string_of(*body);
+    if (headers != nullptr) {
+      auto all = read_headers(*headers);
+      if (!all)
+        return all.reason();
+      made.headers = std::move(*all);
+    }
+    into.action = std::move(made);
+    return std::nullopt;
+  }
+
+  std::vector<request_rule> requests_;
 
   void read_list(const value* list, bool allow, const char* name) {
     if (list == nullptr)
@@ -106,13 +209,57 @@ private:
   }
 };
 
-void write_policy(writer& out, const egress_policy& policy) {
+void write_action(writer& out, const transform_action& action) {
+  write_header_names(out.key("transform").begin_object(), action.headers);
+  out.end_object();
+}
+void write_action(writer& out, const forward_action& action) {
+  out.member("forward", action.url);
+}
+void write_action(writer& out, const respond_action& action) {
+  out.key("respond").begin_object().member("status", action.status);
+  write_header_names(out, action.headers);
+  out.end_object();
+}
+
+void write_request_rule(writer& out, const request_rule& rule) {
+  out.begin_object().member("action", "allow").member("target", rule.domain);
+  write_match_member(out, rule.match);
+  std::visit([&](const auto& action) { write_action(out, action); }, rule.action);
+  out.end_object();
+}
+
+/// The rules about requests stand in the place of the one that allows their domain.
+void write_all_rules(writer& out, const egress_policy& policy,
+                     const std::vector<request_rule>& requests) {
+  out.key("rules").begin_array();
+  std::vector<bool> written(requests.size());
+  for (const auto& each : policy.rules) {
+    bool any = false;
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      if (each.allow && requests[i].domain == each.target && !written[i]) {
+        any = written[i] = true;
+        write_request_rule(out, requests[i]);
+      }
+    if (any)
+      continue;
+    out.begin_object().member("action", each.allow ? "allow" : "deny");
+    out.member("target", each.target).end_object();
+  }
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    if (!written[i])
+      write_request_rule(out, requests[i]);
+  out.end_array();
+}
+
+void write_policy(writer& out, const egress_policy& policy,
+                  const std::vector<request_rule>& requests) {
   out.begin_object();
-  out.member("mode", !policy.rules.empty() ? "custom"
-                     : policy.allow_rest   ? "allow-all"
-                                           : "deny-all");
+  out.member("mode", !policy.rules.empty() || !requests.empty() ? "custom"
+                     : policy.allow_rest                        ? "allow-all"
+                                                                : "deny-all");
   out.member("default", policy.allow_rest ? "allow" : "deny");
-  write_rules(out, "rules", policy.rules);
+  write_all_rules(out, policy, requests);
   out.member("dry_run", policy.dry_run);
   out.member("match_host", policy.match_host);
   out.end_object();
@@ -128,7 +275,8 @@ void write_place(writer& out, const Event& each) {
   out.member("port", each.port);
 }
 
-void write_figures(writer& out, const network_figures& figures) {
+void write_figures(writer& out, const network_state& state) {
+  const auto& figures = state.figures;
   out.begin_object();
   out.member("bytes_in", figures.bytes_in);
   out.member("bytes_out", figures.bytes_out);
@@ -143,6 +291,18 @@ void write_figures(writer& out, const network_figures& figures) {
     write_place(out, each);
     out.member("rule", each.rule);
     out.member("let_through", each.let_through);
+    out.end_object();
+  }
+  out.end_array();
+  out.key("request_rules").begin_array(); // In their order; none while the broker is away.
+  for (std::size_t i = 0; i < std::min(figures.rules.size(), state.requests.size()); ++i) {
+    const auto& each = figures.rules[i];
+    out.begin_object().member("target", state.requests[i].domain);
+    out.member("requests", each.requests);
+    out.member("bytes_in", each.bytes_in);
+    out.member("bytes_out", each.bytes_out);
+    out.key("last_status");
+    each.last_status == 0 ? out.null() : out.integer(each.last_status);
     out.end_object();
   }
   out.end_array();
@@ -161,7 +321,7 @@ void write_figures(writer& out, const network_figures& figures) {
 
 } // namespace
 
-result<egress_policy> read_network_policy(std::string_view body) {
+result<network_body> read_network_body(std::string_view body) {
   document parsed;
   if (!parse(body, parsed))
     return no_json;
@@ -172,10 +332,10 @@ std::string write_network(const network_state& state) {
   writer out;
   out.begin_object();
   out.key("policy");
-  write_policy(out, state.policy);
+  write_policy(out, state.policy, state.requests);
   out.member("running", state.running);
   out.key("figures");
-  state.running ? write_figures(out, state.figures) : void(out.null());
+  state.running ? write_figures(out, state) : void(out.null());
   out.end_object();
   return out.str();
 }

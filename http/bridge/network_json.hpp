@@ -2,6 +2,7 @@
 
 #include "actors/protocol/messages.hpp"
 #include "base/error.hpp"
+#include "base/request_rules.hpp"
 #include "http/api/port_links.hpp"
 
 #include <cstdint>
@@ -17,13 +18,21 @@ namespace insula::http::json {
 /// Body of PUT .../network, in one of these forms:
 ///   {"mode": "allow-all" | "deny-all"}
 ///   {"default": "allow" | "deny", "rules": [{"action": "allow" | "deny", "target": "…"}],
-///    "dry_run": false, "match_host": true}
+///    "dry_run": false, "match_host": true}; a rule that allows a domain may have a "match"
+///    (http/sandboxes/request_rules_json.hpp) and one of
+///      "transform": {"headers": {"name": "value"}}, "forward": "https://…",
+///      "respond": {"status": 403, "headers": {"name": "value"}, "body": "…"}
 ///   {"allow": ["…"] | {"…": []}, "subnets": {"allow": ["…"], "deny": ["…"]}}
 /// Of the last, {} included: denied subnets come first, then allowed ones, then domains, and
 /// nothing else passes. Errors: invalid_request; limit_reached (more than max_egress_rules).
-result<egress_policy> read_network_policy(std::string_view text);
+struct network_body {
+  egress_policy policy;
+  std::vector<request_rule> requests; ///< With their values.
+};
+result<network_body> read_network_body(std::string_view text);
 
-/// {"policy":{…},"running":true,"figures":{…}}; "figures" is null unless it runs.
+/// {"policy":{…},"running":true,"figures":{…}}; "figures" is null unless it runs. Rules about
+/// requests have the names of their headers in place of these.
 std::string write_network(const network_state& state);
 
 /// {"port":3000,"expires_in_s":3600}; the latter is 1 to 30 days, an hour unless given. Errors:

@@ -476,6 +476,20 @@ std::optional<sandbox_caption> caption_of(const api_metadata& all) {
   return is;
 }
 
+token_claims claims_of(const std::string& sandbox, const api_metadata& all, std::uint64_t run) {
+  const auto at = all.find(metadata_api);
+  const auto is = at == all.end() ? std::nullopt : read_settings(at->second);
+  if (!is) // It is another API's.
+    return {{"team_id", usual_team},
+            {"project_id", "insula"},
+            {"sandbox_id", sandbox},
+            {"sandbox_name", sandbox}};
+  return {{"team_id", usual_team},
+          {"project_id", is->project},
+          {"sandbox_id", session_id{sandbox, run}.text()},
+          {"sandbox_name", is->name}};
+}
+
 std::string image_name(const settings& of) {
   return of.runtime.empty() ? of.image : of.runtime;
 }

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "base/token_signer.hpp"
 #include "actors/protocol/messages.hpp"
 #include "http/json/writer.hpp"
 #include "http/vercel/failures.hpp"
@@ -108,6 +109,10 @@ std::optional<grouped_sandbox> group_of(const api_metadata& all);
 
 /// What people read of a sandbox with these texts. None: it is not this API's.
 std::optional<sandbox_caption> caption_of(const api_metadata& all);
+/// What tokens say that are signed for a run of a sandbox. A team is none that is known here, so
+/// all have the same.
+inline constexpr const char* usual_team = "team_insula";
+token_claims claims_of(const std::string& sandbox, const api_metadata& all, std::uint64_t run);
 
 void write_mounts(json::ascii_writer& out, const std::map<std::string, drive_wish>& all);
 

@@ -12,8 +12,6 @@ namespace insula::runtime::broker {
 
 namespace {
 
-/// Of each expression, in bytes: all that a sandbox may have take 32 MiB.
-
 class matcher {
 public:
   explicit matcher(const text_match& from, bool is_name = false)

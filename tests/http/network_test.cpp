@@ -16,8 +16,8 @@ namespace {
 const std::string path = "/v1/sandbox/abc/network";
 
 std::string as_text(const std::string& body) {
-  const auto policy = http::json::read_network_policy(body);
-  return policy ? to_text(*policy) : "error: " + policy.reason().message;
+  const auto read = http::json::read_network_body(body);
+  return read ? to_text(read->policy) : "error: " + read.reason().message;
 }
 
 std::string lines(const std::string& rest, const std::string& dry_run, const std::string& host,
@@ -44,19 +44,67 @@ TEST_CASE("policies in all their forms", "[http][network]") {
         lines("deny", "off", "off", "allow a.example\nallow *.b.example\n"));
 }
 
+TEST_CASE("rules about requests, and what is told of them", "[http][network]") {
+  const auto read = http::json::read_network_body(R"({"default":"deny","rules":[
+    {"action":"allow","target":"A.example","match":{"path":{"startsWith":"/v1"},"method":["post"],
+      "queryString":[{"key":{"exact":"q"}}],"headers":[{"key":{"exact":"x"},"value":{"regex":"^y"}}]},
+     "transform":{"headers":{"Authorization":"Bearer secret"}}},
+    {"action":"allow","target":"a.example","forward":"https://P.example/base/"},
+    {"action":"allow","target":"b.example","respond":{"status":403,"headers":{"x-a":"hidden"},"body":"hidden"}},
+    {"action":"allow","target":"c.example"}]})");
+  REQUIRE(read);
+  // One rule allows a domain, however many there are about its requests.
+  CHECK(to_text(read->policy) ==
+        lines("deny", "off", "on", "allow a.example\nallow b.example\nallow c.example\n"));
+  REQUIRE(read->requests.size() == 3);
+  CHECK(read->requests[0].match.methods == std::vector<std::string>{"POST"});
+  CHECK(std::get<transform_action>(read->requests[0].action).headers ==
+        header_list{{"authorization", "Bearer secret"}});
+  CHECK(std::get<forward_action>(read->requests[1].action).url == "https://p.example/base");
+
+  network_state state{read->policy};
+  state.requests = read->requests; // With values, which are not told all the same.
+  state.running = true;
+  state.figures.rules = {{3, 10, 20, 200}};
+  const auto written = http::json::write_network(state);
+  CHECK(written.find("secret") == std::string::npos);
+  CHECK(written.find("hidden") == std::string::npos);
+  CHECK(written.find(R"("transform":{"headerNames":["authorization"]})") != std::string::npos);
+  CHECK(written.find(R"("respond":{"status":403,"headerNames":["x-a"]})") != std::string::npos);
+  CHECK(written.find(R"({"target":"a.example","requests":3,"bytes_in":10,"bytes_out":20,)"
+                     R"("last_status":200})") != std::string::npos);
+
+  const auto wrong = [](const std::string& members) {
+    return as_text(R"({"default":"deny","rules":[{"target":"a.example",)" + members + "}]}");
+  };
+  CHECK(wrong(R"("action":"allow","match":{})").starts_with("error: a rule with a match has one"));
+  CHECK(wrong(R"("action":"deny","forward":"https://b.example")").starts_with("error: only a rule"));
+  CHECK(wrong(R"("action":"allow","forward":"http://b.example")")
+          .starts_with("error: forward: the URL must begin with https://"));
+  CHECK(wrong(R"("action":"allow","transform":{"headers":{"host":"x"}}")")
+          .starts_with("error: header \"host\" cannot be set"));
+  CHECK(wrong(R"("action":"allow","transform":{"headers":{"x":"<redacted>"}}")")
+          .starts_with("error: header \"x\" has the value <redacted>"));
+  CHECK(wrong(R"("action":"allow","transform":{"headerNames":["x"]}")")
+          .starts_with("error: transform must be an object with headers"));
+  CHECK(wrong(R"("action":"allow","match":{"path":{"contains":"x"}},"forward":"https://b.example")")
+          .starts_with("error: "));
+  CHECK(wrong(R"("action":"allow","respond":{"status":100})").starts_with("error: respond"));
+}
+
 TEST_CASE("what is told of a policy can be sent back", "[http][network]") {
   for (const std::string body :
        {R"({"mode":"allow-all"})", R"({"mode":"deny-all","dry_run":true})",
         R"({"default":"deny","rules":[{"action":"allow","target":"a.example"}]})"}) {
-    const auto policy = http::json::read_network_policy(body);
-    REQUIRE(policy);
-    auto written = http::json::write_network({*policy});
+    const auto read = http::json::read_network_body(body);
+    REQUIRE(read);
+    auto written = http::json::write_network({read->policy});
     const std::string before = R"({"policy":)", after = R"(,"running":false,"figures":null})";
     REQUIRE(written.starts_with(before));
     REQUIRE(written.ends_with(after));
     written = written.substr(before.size(), written.size() - before.size() - after.size());
     CAPTURE(written);
-    CHECK(as_text(written) == to_text(*policy));
+    CHECK(as_text(written) == to_text(read->policy));
   }
 }
 

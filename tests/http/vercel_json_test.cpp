@@ -1,5 +1,6 @@
 // What the Vercel Sandbox service's clients say, and how they are answered, without a server.
 #include "base/base64.hpp"
+#include "base/sealed_rules.hpp"
 #include "http/vercel/ids.hpp"
 #include "http/vercel/objects_json.hpp"
 #include "http/vercel/port_names.hpp"
@@ -459,6 +460,82 @@ TEST_CASE("Vercel: a policy has as many entries as the node can judge by", "[htt
   CHECK(read(policy_with(max_egress_rules, 0)) == std::to_string(max_egress_rules));
   CHECK(read(policy_with(max_egress_rules + 1, 0)).starts_with("networkPolicy.allow has more"));
   CHECK(read(policy_with(max_egress_rules - 1, 2)).starts_with("networkPolicy has more than"));
+}
+
+TEST_CASE("Vercel: rules about requests are kept without their values", "[http][vercel]") {
+  const auto read = [](const std::string& text, network_wish& wish) {
+    json::document given;
+    REQUIRE(json::parse(text, given));
+    const auto wrong = read_policy(given, wish);
+    return wrong ? wrong->message : std::string{};
+  };
+  const auto box = secret_box::from_key(std::string(32, 'k'));
+  REQUIRE(box);
+  network_wish wish;
+  CHECK(read(R"({"allow":{"a.example":[
+      {"match":{"path":{"exact":"/x"},"method":["get"]},"transform":[{"headers":{"Authorization":"Bearer key"}}]},
+      {"forwardURL":"https://p.example/x"}],
+    "b.example":[{"response":{"statusCode":404,"body":"gone","contentType":"text/plain"}}],"c.example":[]}})",
+             wish)
+          .empty());
+  CHECK(wish.domains == std::vector<std::string>{"a.example", "b.example", "c.example"});
+  REQUIRE(wish.rules.size() == 3);
+  REQUIRE_FALSE(seal(wish, &*box));
+  settings is;
+  is.project = "p";
+  is.name = "n";
+  is.network = wish;
+  const auto kept = text_of(is);
+  CHECK(kept.find("Bearer") == std::string::npos);
+  CHECK(kept.find("gone") == std::string::npos);
+  const auto again = read_settings(kept);
+  REQUIRE(again);
+  CHECK(again->network.sealed == wish.sealed);
+  CHECK(text_of(*again) == kept);
+  const auto opened = open_rules(*box, again->network.sealed.sealed);
+  REQUIRE(opened);
+  CHECK(std::get<transform_action>(opened->at(0).action).headers ==
+        header_list{{"authorization", "Bearer key"}});
+  json::ascii_writer out;
+  write_policy(out, again->network);
+  CHECK(out.str() ==
+        R"({"mode":"custom","allowedDomains":["a.example","b.example","c.example"],)"
+        R"("allowedCIDRs":[],"deniedCIDRs":[],)"
+        R"("injectionRules":[{"domain":"a.example","headerNames":["authorization"],)"
+        R"("match":{"path":{"exact":"/x"},"method":["GET"]}}],)"
+        R"("forwardRules":[{"domain":"a.example","forwardURL":"https://p.example/x"}],)"
+        R"("responseRules":[{"domain":"b.example","statusCode":404,"headerNames":["content-type"]}]})");
+  // As the REST API says it.
+  CHECK(read(R"({"mode":"custom","allowedDomains":["a.example"],
+      "injectionRules":[{"domain":"a.example","headers":{"x":"y"},"match":{"path":{"regex":"^/v"}}}],
+      "forwardRules":[{"domain":"d.example","forwardURL":"https://p.example"}]})",
+             wish)
+          .empty());
+  CHECK(wish.rules.size() == 2);
+  CHECK(wish.domains == std::vector<std::string>{"a.example", "d.example"});
+  const auto refused = [&](const std::string& rule) {
+    network_wish ignored;
+    auto why = read(R"({"allow":{"a.example":[)" + rule + "]}}", ignored);
+    if (why.empty())
+      if (const auto wrong = seal(ignored, &*box))
+        why = wrong->message;
+    return why;
+  };
+  CHECK(refused(R"({"match":{}})").find("one of transform, forwardURL and response") !=
+        std::string::npos);
+  CHECK(refused(R"({"transform":[{"headers":{"x":"<redacted>"}}]})").find("<redacted>") !=
+        std::string::npos);
+  CHECK(refused(R"({"forwardURL":"https://p.example/?q"})").find("no query") != std::string::npos);
+  CHECK(refused(R"({"response":{"statusCode":200,"body":"x"}})").find("contentType is required") !=
+        std::string::npos);
+  CHECK(refused(R"({"response":{"statusCode":204,"body":"x","contentType":"a/b"}})").find("no body") !=
+        std::string::npos);
+  CHECK(refused(R"({"response":{"statusCode":200,"headers":{"Content-Length":"1"}}})")
+          .find("cannot be set") != std::string::npos);
+  CHECK(refused(R"({"match":{"path":{"regex":"("}},"forwardURL":"https://p.example"})")
+          .find("regular expression") != std::string::npos);
+  CHECK(refused(R"({"forwardURL":"https://p.example","other":1})").find("other") !=
+        std::string::npos);
 }
 
 TEST_CASE("Vercel: a label leads to its port, in front of any domain", "[http][vercel]") {

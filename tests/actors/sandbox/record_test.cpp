@@ -2,6 +2,8 @@
 #include "base/limits.hpp"
 #include "tests/actors/sandbox/fake_core.hpp"
 
+#include <algorithm>
+
 using namespace insula;
 using namespace insula::test;
 using namespace std::chrono_literals;
@@ -283,4 +285,61 @@ TEST_CASE("a mount is gone when its record is", "[parts]") {
   owed<std::vector<mounted_bucket>> all;
   buckets.list({}, all);
   CHECK(all.got().empty());
+}
+
+TEST_CASE("rules about requests are sealed in the record, with the first comes an authority",
+          "[parts]") {
+  fake_core core;
+  egress network{core};
+  core.be_running();
+  network.of_start();
+  owed<network_state> first, second, changed, without;
+  const std::vector<request_rule> shape{{"a.example", {}, transform_action{{{"x-key", ""}}}}};
+  set_network_request wanted{egress_policy::deny_all()};
+  wanted.requests = sealed_rules{to_text(shape), "sealed"};
+  network.set_network(wanted, first);
+  core.run();
+  CHECK(first.got().requests == shape);
+  CHECK(core.place->trusted == std::vector<std::string>{"certificate 1\n"});
+  REQUIRE(core.place->orders.size() == 1);
+  const auto orders = core.place->orders.front();
+  CHECK(orders.sealed_rules == "sealed");
+  CHECK(orders.certificate == "certificate 1\n");
+  CHECK(orders.sealed_key == "key 1");
+  const auto all = environment(core, {}, {{"PIP_CERT", "/mine"}});
+  CHECK(std::count(all.begin(), all.end(), "PIP_CERT=/mine") == 1);
+  CHECK(std::count(all.begin(), all.end(), "SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt") ==
+        1);
+  // A change of the rules about names leaves those about requests.
+  network.change_network({{{true, "b.example"}}, {}}, changed);
+  core.run();
+  CHECK(changed.got().requests == shape);
+  CHECK(core.place->orders.back().sealed_rules == "sealed");
+  wanted.requests = sealed_rules{to_text(shape), "sealed again"};
+  network.set_network(wanted, second);
+  core.run();
+  CHECK(second.got().requests == shape);
+  CHECK(core.place->orders.back().certificate == "certificate 1\n"); // It stays.
+  CHECK(core.place->trusted.size() == 1);
+  wanted.requests = sealed_rules{};
+  network.set_network(wanted, without);
+  core.run();
+  CHECK(without.got().requests.empty());
+  CHECK(core.place->orders.back().empty());
+}
+
+TEST_CASE("what is defined with rules is copied with them, and has its own authority", "[parts]") {
+  fake_core core;
+  description about{core};
+  core.have({&about});
+  owed<sandbox_description> made;
+  owed<define_sandbox> copied;
+  define_sandbox wanted;
+  wanted.network = egress_policy::deny_all();
+  wanted.requests = {"shape", "sealed"};
+  about.define(wanted, made);
+  CHECK(made.got().exists);
+  CHECK(core.cluster.kept.at("authority").find("certificate 1") != std::string::npos);
+  about.copy({}, copied);
+  CHECK(copied.got().requests == wanted.requests);
 }
