@@ -27,8 +27,8 @@ using run_disk_rule = std::function<snapshot_retention(const api_metadata&)>;
 using run_limits_rule = std::function<std::optional<run_limits>(const api_metadata&)>;
 
 /// What tokens say that are signed for a run of a sandbox, in the same way.
-using claims_rule = std::function<token_claims(const std::string& sandbox, const api_metadata&,
-                                               std::uint64_t run)>;
+using claims_rule =
+  std::function<token_claims(const std::string& sandbox, const api_metadata&, std::uint64_t run)>;
 
 /// Is this a key of that kind?
 bool is_metadata(std::string_view key);

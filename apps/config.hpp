@@ -156,6 +156,7 @@ struct network_config {
   /// A path: authorities by which servers are known to which requests with rules go, beside the
   /// machine's. Empty: none.
   std::string ca_file = {};
+  bool ca_always = false; ///< Sandboxes have an authority of their own though they have no rules.
 
   bool operator==(const network_config&) const = default;
 };

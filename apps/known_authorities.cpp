@@ -11,9 +11,9 @@ namespace insula {
 namespace {
 
 /// Where Debian, Fedora, openSUSE and Alpine have all in one file.
-constexpr std::array machine_bundles{
-  "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
-  "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"};
+constexpr std::array machine_bundles{"/etc/ssl/certs/ca-certificates.crt",
+                                     "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/ca-bundle.pem",
+                                     "/etc/ssl/cert.pem"};
 
 std::string machines_authorities() {
   for (const char* each : machine_bundles) {

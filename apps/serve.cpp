@@ -690,6 +690,7 @@ result<void> run(const config& values, const config_origin& from) {
   options.groups = http::vercel::group_of;
   options.captions = http::vercel::caption_of;
   options.claims = http::vercel::claims_of;
+  options.authority_always = values.network.ca_always;
   options.run_disks = http::vercel::retention_in;
   options.run_limits = http::vercel::limits_in;
   list_older_records(*records, options.groups, cluster.get());

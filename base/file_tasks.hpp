@@ -39,7 +39,8 @@ enum class file_task : std::uint32_t {
              ///< as they are, and so does a user that has the name.
   trust, ///< pem. Root's. Takes frames first, as a write does: the bundle for a sandbox that has
          ///< none. The certificate goes where programs look for authorities, and into the bundle
-         ///< (trust_bundle), in place of that of an earlier `trust`. Answers with a file_head alone.
+         ///< (trust_bundle), in place of that of an earlier `trust`. Answers with a file_head
+         ///< alone.
 };
 
 /// What one task can be told. A byte more for each word's end.

@@ -206,8 +206,7 @@ void broker_client::shared::opened(const pointer& which, result<unique_fd> made)
     const auto& why = made.reason();
     // The one before goes at once; what cannot be started is tried again.
     if (why.code != errc::limit_reached) {
-      log::error("broker.not_started",
-                 {{"slot", which->where.slot}, {"reason", why.message}});
+      log::error("broker.not_started", {{"slot", which->where.slot}, {"reason", why.message}});
       settle(which, why);
     }
     return open_later(which);
@@ -331,8 +330,7 @@ void broker_client::shared::measure(std::uint32_t slot, on_figures_function tell
   if (which->figures.size() >= limits::gateway_questions)
     return tell(too_many);
   const auto id = ++last_id_;
-  which->figures.emplace(
-    id, std::pair{clock::now() + limits::gateway_patience, std::move(tell)});
+  which->figures.emplace(id, std::pair{clock::now() + limits::gateway_patience, std::move(tell)});
   watch();
   push(which->to, {0, question::figures, id, 0, 0}, {});
 }

@@ -54,9 +54,9 @@ inline constexpr std::size_t max_label_bytes = 512;
 /// What is done with single requests of the sandbox on their way out, and by whose authority. Only
 /// the engine opens what is sealed.
 struct request_orders {
-  std::string sealed_rules; ///< As seal_rules() gives them. Empty: there are none.
-  std::string certificate;  ///< Of the sandbox's own authority, PEM.
-  std::string sealed_key;   ///< As engine::make_authority() gives it, with the certificate.
+  std::string sealed_rules;   ///< As seal_rules() gives them. Empty: there are none.
+  std::string certificate;    ///< Of the sandbox's own authority, PEM.
+  std::string sealed_key;     ///< As engine::make_authority() gives it, with the certificate.
   token_claims identity = {}; ///< What tokens for places to which rules forward say.
 
   bool empty() const { return sealed_rules.empty(); }
@@ -487,9 +487,9 @@ public:
   /// limits::name_user_patience.
   virtual void name_user(const user_account& who, std::function<void(result<void>)> on_named) = 0;
 
-  /// Programs in it believe this authority (PEM) from now on, in place of one before. Where its image
-  /// has no authorities, they also believe those of the node. Errors: launch_failed, sandbox_not_running, io_failed; deadline_exceeded, after
-  /// limits::name_user_patience.
+  /// Programs in it believe this authority (PEM) from now on, in place of one before. Where its
+  /// image has no authorities, they also believe those of the node. Errors: launch_failed,
+  /// sandbox_not_running, io_failed; deadline_exceeded, after limits::name_user_patience.
   virtual void trust_authority(const std::string& certificate,
                                std::function<void(result<void>)> on_trusted) = 0;
 

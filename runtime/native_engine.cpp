@@ -1105,12 +1105,13 @@ void native_sandbox::ping(std::function<void()> on_answer) {
 
 /// What it may reach holds before anybody is told of it.
 void native_sandbox::await_network(network_wish wanted) {
-  set_network(wanted.policy, wanted.requests, [weak = weak_from_this()](const result<void>& outcome) {
-    const auto self = weak.lock();
-    if (!self)
-      return;
-    outcome ? self->part_ready() : self->network_refused(outcome.reason());
-  });
+  set_network(wanted.policy, wanted.requests,
+              [weak = weak_from_this()](const result<void>& outcome) {
+                const auto self = weak.lock();
+                if (!self)
+                  return;
+                outcome ? self->part_ready() : self->network_refused(outcome.reason());
+              });
 }
 
 /// One that runs already goes on: what held before holds, or nothing passes.
@@ -1206,7 +1207,7 @@ result<broker_orders> native_sandbox::orders_for(const request_orders& requests,
     return rules.reason();
   carried = places_of(*rules);
   broker_orders made;
-  made.text = [engine = engine_, requests]() -> result<std::string> {
+  made.text = [engine = engine_, requests, sandbox = tag_]() -> result<std::string> {
     const auto& box = *engine->options.secrets;
     auto key = open_key(box, requests.sealed_key);
     if (!key)
@@ -1216,7 +1217,7 @@ result<broker_orders> native_sandbox::orders_for(const request_orders& requests,
       return opened.reason();
     packed_writer all;
     all.text(requests.certificate).text(*key).text(engine->options.trusted);
-    all.text(to_text(*opened));
+    all.text(to_text(*opened)).text(sandbox);
     wipe(*key);
     return all.take();
   };
@@ -1233,18 +1234,18 @@ void native_sandbox::measure_network(std::function<void(result<network_figures>)
   const std::lock_guard ours{guard_};
   if (over_)
     return boost::asio::post(io_, [tell = std::move(tell)] { tell(has_ended); });
-  engine_->gateway.measure(
-    slot_, [self = shared_from_this(), tell = std::move(tell)](result<network_figures> read) {
-      if (!read)
-        return boost::asio::post(self->io_, [tell, read = std::move(read)] { tell(read); });
-      self->engine_->brokers.measure(
-        self->slot_, [self, tell, all = std::move(*read)](
-                       const result<std::vector<rule_figures>>& rules) mutable {
-          if (rules)
-            all.rules = *rules;
-          boost::asio::post(self->io_, [tell, all = std::move(all)] { tell(all); });
-        });
-    });
+  engine_->gateway.measure(slot_, [self = shared_from_this(),
+                                   tell = std::move(tell)](result<network_figures> read) {
+    if (!read)
+      return boost::asio::post(self->io_, [tell, read = std::move(read)] { tell(read); });
+    self->engine_->brokers.measure(
+      self->slot_,
+      [self, tell, all = std::move(*read)](const result<std::vector<rule_figures>>& rules) mutable {
+        if (rules)
+          all.rules = *rules;
+        boost::asio::post(self->io_, [tell, all = std::move(all)] { tell(all); });
+      });
+  });
 }
 
 void native_sandbox::open_sockets(sockets_request wanted,

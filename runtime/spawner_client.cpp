@@ -714,10 +714,9 @@ void spawner_client::open_broker(held_slot where,
                                  std::function<void(result<unique_fd>)> on_opened) {
   auto asked = of(where, spawner::op::broker);
   asked.count = 1;
-  ask_for_descriptors(asked,
-                      [tell = std::move(on_opened)](result<std::vector<unique_fd>> opened) {
-                        opened ? tell(std::move(opened->front())) : tell(opened.reason());
-                      });
+  ask_for_descriptors(asked, [tell = std::move(on_opened)](result<std::vector<unique_fd>> opened) {
+    opened ? tell(std::move(opened->front())) : tell(opened.reason());
+  });
 }
 
 void spawner_client::end_broker(held_slot where) {

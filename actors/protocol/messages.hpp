@@ -5,9 +5,9 @@
 #include "base/error.hpp"
 #include "base/file_tasks.hpp"
 #include "base/network.hpp"
-#include "base/request_rules.hpp"
 #include "base/process_input.hpp"
 #include "base/process_output.hpp"
+#include "base/request_rules.hpp"
 #include "base/unique_fd.hpp"
 
 #include <caf/allowed_unsafe_message_type.hpp>

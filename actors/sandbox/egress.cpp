@@ -28,6 +28,13 @@ egress_policy egress::recorded() const {
 }
 
 const egress::orders& egress::of_start() {
+  if (options().authority_always) {
+    const auto made = changes_of_authority(core_);
+    if (!made)
+      log::error("sandbox.no_authority", {{"id", core_.id()}, {"reason", made.reason().message}});
+    else if (!made->empty())
+      record().write(*made);
+  }
   return durable_ = told_ = {recorded(), recorded_orders(core_)};
 }
 
@@ -56,18 +63,17 @@ void egress::tell_engine(std::function<void(const result<void>&)> told) {
 /// A sandbox whose files do not take it goes on: its programs will say that they do not believe.
 void egress::trust_authority(std::function<void()> then) {
   trusted_ = recorded_authority(core_);
-  engine_sandbox()->trust_authority(
-    trusted_, [this, then = std::move(then), start = core_.start(),
-               post = core_.post()](const result<void>& outcome) {
-      post([this, then, start, outcome] {
-        if (start != core_.start())
-          return;
-        if (!outcome)
-          log::error("sandbox.authority_not_trusted",
-                     {{"id", core_.id()}, {"reason", outcome.reason().message}});
-        then();
-      });
+  engine_sandbox()->trust_authority(trusted_, [this, then = std::move(then), start = core_.start(),
+                                               post = core_.post()](const result<void>& outcome) {
+    post([this, then, start, outcome] {
+      if (start != core_.start())
+        return;
+      if (!outcome)
+        log::error("sandbox.authority_not_trusted",
+                   {{"id", core_.id()}, {"reason", outcome.reason().message}});
+      then();
     });
+  });
 }
 
 bool egress::settle(const then_function& then, const otherwise_function& failed) {

@@ -46,13 +46,21 @@ result<std::vector<storage::change>> changes_of(const sealed_rules& wanted, cons
     return changes;
   }
   changes.push_back({requests_key, text_of_pair(wanted.shape, wanted.sealed)});
+  const auto authority = changes_of_authority(of);
+  if (!authority)
+    return authority.reason();
+  changes.insert(changes.end(), authority->begin(), authority->end());
+  return changes;
+}
+
+result<std::vector<storage::change>> changes_of_authority(const core& of) {
   if (of.record().find(authority_key) != nullptr)
-    return changes;
+    return std::vector<storage::change>{};
   const auto made = of.options().engine->make_authority();
   if (!made)
     return made.reason();
-  changes.push_back({authority_key, text_of_pair(made->certificate, made->sealed_key)});
-  return changes;
+  return std::vector<storage::change>{
+    {authority_key, text_of_pair(made->certificate, made->sealed_key)}};
 }
 
 sealed_rules recorded_rules(const core& of) {

@@ -14,6 +14,9 @@ namespace insula::actors::inside_sandbox {
 /// engine::make_authority().
 result<std::vector<storage::change>> changes_of(const sealed_rules& wanted, const core& of);
 
+/// What gives the sandbox an authority, if it has none. Errors: the same.
+result<std::vector<storage::change>> changes_of_authority(const core& of);
+
 sealed_rules recorded_rules(const core& of);
 /// For the engine. Empty where there are no rules.
 runtime::request_orders recorded_orders(const core& of);

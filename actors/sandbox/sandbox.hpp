@@ -76,6 +76,9 @@ struct sandbox_options {
   group_rule groups = {};
   /// What people read of a sandbox. None: nothing.
   caption_rule captions = {};
+  /// Each sandbox has an authority of its own from its first start on, and not only with its first
+  /// rules about requests.
+  bool authority_always = false;
   /// Who it is to places to which rules about requests forward. None: nobody.
   claims_rule claims = {};
   /// What a snapshot of that sandbox is called which no client has named. None: as nobody guesses.

@@ -95,7 +95,8 @@ private:
     if (!has_action && find(rule, "match") == nullptr)
       return;
     if (!added.allow || is_subnet(added.target))
-      return void(fail(wrong("only a rule that allows a domain has transform, forward or respond")));
+      return void(
+        fail(wrong("only a rule that allows a domain has transform, forward or respond")));
     request_rule made{added.target, {}, {}};
     if (auto why = read_request_rule(rule, made))
       return void(fail(std::move(*why)));

@@ -36,11 +36,11 @@ struct services {
   std::shared_ptr<byte_budget> spooled;       ///< What they may hold together.
   std::shared_ptr<byte_budget> decompressors; ///< One for each that is open.
   std::shared_ptr<disk_workers> workers;
-  key_check key{{}};            ///< Requests are let in already; it tells how far a token reaches.
+  key_check key{{}}; ///< Requests are let in already; it tells how far a token reaches.
   std::shared_ptr<const secret_box> secrets; ///< Seals what records keep. Null: they keep none.
-  std::string secret;           ///< That ids of sandboxes are made with, from clients' keys.
-  bool default_session = false; ///< Commands without a session's id run in the default one.
-  std::vector<std::string> projects;       ///< Of the Vercel API. Empty: any.
+  std::string secret;                ///< That ids of sandboxes are made with, from clients' keys.
+  bool default_session = false;      ///< Commands without a session's id run in the default one.
+  std::vector<std::string> projects; ///< Of the Vercel API. Empty: any.
   std::uint64_t drive_bytes = 10ull << 30; ///< The usual size of a drive of it, and the largest.
   bool any_image = false; ///< An image that is not here is replaced by what the node starts from.
   std::function<void(metrics::text&)> write_figures; ///< All that /metrics says. May wait.

@@ -169,8 +169,7 @@ std::optional<refusal> add_rules(const json::value& given, const char* list, con
       return bad_request(where + "'s elements must have domain and " + action);
     const auto target = normalise_target(json::string_of(*domain));
     if (!target || is_subnet(*target))
-      return bad_request(where + ": " + json::string_of(*domain).substr(0, 256) +
-                         " is no domain");
+      return bad_request(where + ": " + json::string_of(*domain).substr(0, 256) + " is no domain");
     request_rule made{*target, {}, {}};
     std::optional<refusal> wrong;
     if (std::string_view{action} == "headers") {

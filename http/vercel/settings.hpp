@@ -1,7 +1,7 @@
 #pragma once
 
-#include "base/token_signer.hpp"
 #include "actors/protocol/messages.hpp"
+#include "base/token_signer.hpp"
 #include "http/json/writer.hpp"
 #include "http/vercel/failures.hpp"
 #include "http/vercel/policy.hpp"

@@ -171,13 +171,15 @@ file_step name_user(char** words) {
   struct stat of_groups {};
   of_users.st_mode = of_groups.st_mode = 0644;
   // What is no such file is an affair of the sandbox's own: it has no names.
-  if (!read_whole_file(users_file, users, of_users) || !read_whole_file(groups_file, groups, of_groups) ||
+  if (!read_whole_file(users_file, users, of_users) ||
+      !read_whole_file(groups_file, groups, of_groups) ||
       (!anew && name_in(users, who.uid) == who.name))
     return file_step::none;
   const auto wanted_groups = groups_with(groups, who), wanted_users = users_with(users, who);
   // The users' file last: with it all is done.
-  const auto failed =
-    wanted_groups == groups ? file_step::none : write_whole_file(groups_file, wanted_groups, of_groups);
+  const auto failed = wanted_groups == groups
+                        ? file_step::none
+                        : write_whole_file(groups_file, wanted_groups, of_groups);
   if (failed != file_step::none || wanted_users == users)
     return failed;
   return write_whole_file(users_file, wanted_users, of_users);

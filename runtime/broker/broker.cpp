@@ -1,5 +1,6 @@
 #include "runtime/broker/broker.hpp"
 
+#include "base/log.hpp"
 #include "runtime/broker/condition.hpp"
 #include "runtime/broker/http1.hpp"
 #include "runtime/broker/http2.hpp"
@@ -28,6 +29,7 @@ constexpr auto end_of_old_rules = 900ms;
 constexpr std::size_t most_clients = 10'000, most_idle = 8;
 constexpr std::size_t most_servers = 1024, most_of_a_host = 128;
 constexpr std::uint16_t https_port = 443;
+constexpr std::size_t most_logged = 256; ///< Bytes of a path.
 
 constexpr const char* forwarded_host = "vercel-forwarded-host";
 constexpr const char* forwarded_scheme = "vercel-forwarded-scheme";
@@ -162,11 +164,39 @@ private:
 
 } // namespace
 
+/// Lines of the log: so many in a second, and the number of those that were left out before one.
+class line_allowance {
+public:
+  /// None: this one is left out.
+  std::optional<std::uint64_t> take() {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - since_ >= 1s) {
+      since_ = now;
+      count_ = 0;
+    }
+    if (count_ >= most_lines) {
+      ++left_out_;
+      return std::nullopt;
+    }
+    ++count_;
+    return std::exchange(left_out_, 0);
+  }
+
+private:
+  static constexpr unsigned most_lines = 20;
+
+  std::chrono::steady_clock::time_point since_{};
+  unsigned count_ = 0;
+  std::uint64_t left_out_ = 0;
+};
+
 class broker::impl : public std::enable_shared_from_this<impl> {
 public:
-  impl(boost::asio::io_context& io, surroundings& around, std::shared_ptr<SSL_CTX> trusted)
+  impl(boost::asio::io_context& io, surroundings& around, std::shared_ptr<SSL_CTX> trusted,
+       std::string sandbox)
       : io_(io)
       , around_(around)
+      , sandbox_(std::move(sandbox))
       , trusted_(std::move(trusted))
       , sweep_(io) {}
 
@@ -240,8 +270,24 @@ private:
 
   enum class drops : std::uint8_t { old, unused, all };
 
+  /// Nothing of a header, a query or a body is logged: they have keys in them.
   task<exchanged> pass(incoming& in, const std::string& name, std::uint16_t port,
                        std::shared_ptr<const rule_set> rules, shared_figures figures) {
+    const auto method = in.head.method;
+    const std::string path{in.head.path().substr(0, most_logged)};
+    const auto done = co_await carry_out(in, name, port, std::move(rules), std::move(figures));
+    if (const auto left_out = lines_.take())
+      log::info("broker.request", {{"sandbox", sandbox_},
+                                   {"name", name},
+                                   {"method", method},
+                                   {"path", path},
+                                   {"status", done.status},
+                                   {"left_out", *left_out}});
+    co_return done;
+  }
+
+  task<exchanged> carry_out(incoming& in, const std::string& name, std::uint16_t port,
+                            std::shared_ptr<const rule_set> rules, shared_figures figures) {
     const auto host = host_of(in.head.authority);
     if (host != name || port_of(in.head.authority, https_port) != port) {
       around_.refused(host, port, "a request for another host than its connection is for");
@@ -493,6 +539,8 @@ private:
 
   boost::asio::io_context& io_;
   surroundings& around_;
+  const std::string sandbox_; ///< For the log.
+  line_allowance lines_;
   const std::shared_ptr<SSL_CTX> trusted_;
   std::shared_ptr<const rule_set> rules_;
   std::shared_ptr<authority> authority_;
@@ -506,8 +554,9 @@ private:
   bool ends_ = false, sweeps_ = false;
 };
 
-broker::broker(boost::asio::io_context& io, surroundings& around, std::shared_ptr<SSL_CTX> trusted)
-    : impl_(std::make_shared<impl>(io, around, std::move(trusted))) {}
+broker::broker(boost::asio::io_context& io, surroundings& around, std::shared_ptr<SSL_CTX> trusted,
+               std::string sandbox)
+    : impl_(std::make_shared<impl>(io, around, std::move(trusted), std::move(sandbox))) {}
 
 broker::~broker() {
   impl_->end();

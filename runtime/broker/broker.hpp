@@ -43,7 +43,9 @@ struct served {
 class broker {
 public:
   /// `trusted`: as of make_client_context().
-  broker(boost::asio::io_context& io, surroundings& around, std::shared_ptr<SSL_CTX> trusted);
+  /// `sandbox`: its name in the log.
+  broker(boost::asio::io_context& io, surroundings& around, std::shared_ptr<SSL_CTX> trusted,
+         std::string sandbox = {});
   ~broker();
   broker(const broker&) = delete;
   broker& operator=(const broker&) = delete;

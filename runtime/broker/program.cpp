@@ -165,10 +165,9 @@ void program::hear_gateway(const std::shared_ptr<gateway_way>& way) {
         return hear_gateway(way);
       unique_fd fd{count > 0 ? fds[0] : -1};
       const bool is_whole = n >= static_cast<ssize_t>(sizeof packet.said);
-      if (!is_whole ||
-          !take_packet(way, packet.said,
-                       {packet.text, static_cast<std::size_t>(n) - sizeof packet.said},
-                       std::move(fd)))
+      if (!is_whole || !take_packet(way, packet.said,
+                                    {packet.text, static_cast<std::size_t>(n) - sizeof packet.said},
+                                    std::move(fd)))
         return lose_gateway();
     }
   });
@@ -235,8 +234,8 @@ task<void> program::serve(std::shared_ptr<gateway_way> way, gateway_packet said,
       told.cut();
   };
   if (with)
-    co_await with->serve(std::move(client), std::move(name),
-                         static_cast<std::uint16_t>(said.port), told);
+    co_await with->serve(std::move(client), std::move(name), static_cast<std::uint16_t>(said.port),
+                         told);
   way->cuts.erase(said.id);
   client.reset();
   gateway_packet end{word::over};
@@ -415,6 +414,7 @@ result<void> program::use(const std::string& text) {
   own.key = from.text();
   const auto trusted = from.text();
   const auto rules = rules_from_text(from.text());
+  const auto sandbox = from.text();
   if (!from.is_over() || !rules)
     return error{errc::invalid_request, "these are no rules for a broker"};
   auto set = rule_set::make(*rules);
@@ -429,7 +429,7 @@ result<void> program::use(const std::string& text) {
       return context.reason();
     if (broker_)
       broker_->use(nullptr, nullptr); // What is open ends within a second.
-    broker_ = std::make_shared<broker>(io_, *this, *context);
+    broker_ = std::make_shared<broker>(io_, *this, *context, sandbox);
     trusted_ = trusted;
   }
   broker_->use(*set, std::shared_ptr<authority>{std::move(*of_sandbox)});

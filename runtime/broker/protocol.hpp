@@ -58,8 +58,9 @@ inline constexpr std::size_t max_frame = 4u << 20;
 
 enum class question : std::uint32_t {
   use = 1, ///< To the broker: packed texts, which are the certificate and the key of the sandbox's
-           ///< authority, the certificates of authorities that are trusted, and the rules as
-           ///< insula::to_text() writes them. Answered when they hold.
+           ///< authority, the certificates of authorities that are trusted, the rules as
+           ///< insula::to_text() writes them, and the sandbox's name in the log. Answered when they
+           ///< hold.
   figures, ///< To the broker. The answer has packed numbers: for each rule requests, bytes in,
            ///< bytes out, and the last status.
   token,   ///< To the server: a token for the audience in the text. The answer has it, or an error.

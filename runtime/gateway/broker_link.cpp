@@ -84,9 +84,9 @@ bool broker_link::take(const gateway_packet& said, std::string text) {
 }
 
 void broker_link::dial(std::uint64_t id, const std::string& host, std::uint16_t port) {
-  const auto answer = [this, self = weak_from_this(),
-                       id](unique_fd connected, const egress::ip_address* where,
-                           const std::string& why_not) {
+  const auto answer = [this, self = weak_from_this(), id](unique_fd connected,
+                                                          const egress::ip_address* where,
+                                                          const std::string& why_not) {
     const auto me = self.lock();
     if (!me || !tenant_)
       return;
@@ -174,17 +174,17 @@ bool broker_link::send(const gateway_packet& said, const std::string& text, cons
 }
 
 void broker_link::send_later() {
-  way_.async_wait(socket_stream::wait_write, tenant_->time().wrap([self = shared_from_this()](
-                                                                    const error_code& failed) {
-    if (failed || !self->tenant_)
-      return;
-    while (!self->waiting_.empty()) {
-      const auto& next = self->waiting_.front();
-      if (!self->send(next.said, next.text, next.fd))
-        return errno == EAGAIN ? self->send_later() : self->close();
-      self->waiting_.pop_front();
-    }
-  }));
+  way_.async_wait(socket_stream::wait_write,
+                  tenant_->time().wrap([self = shared_from_this()](const error_code& failed) {
+                    if (failed || !self->tenant_)
+                      return;
+                    while (!self->waiting_.empty()) {
+                      const auto& next = self->waiting_.front();
+                      if (!self->send(next.said, next.text, next.fd))
+                        return errno == EAGAIN ? self->send_later() : self->close();
+                      self->waiting_.pop_front();
+                    }
+                  }));
 }
 
 void broker_link::close() {

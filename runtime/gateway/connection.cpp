@@ -187,7 +187,7 @@ void connection::decide_nameless() {
   const auto found = judge_nameless(policy);
   if (!address_ && port_ == https_port && tenant_->is_carried(inner_name_))
     return let_in(); // Rules may answer for it: whether there is a server does not matter yet.
-  if (!address_) // By its name, which may go there.
+  if (!address_)     // By its name, which may go there.
     return dial_name();
   const auto* kind = tenant_->shared().reserved().kind_of(*address_);
   if (kind == nullptr && (found.what != answer::refuse || policy.dry_run()))

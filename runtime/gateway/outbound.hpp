@@ -48,7 +48,7 @@ private:
   boost::asio::steady_timer deadline_;
   std::vector<egress::ip_address> left_; ///< To dial, the next one last.
   std::optional<egress::ip_address> dialled_;
-  std::string why_;                      ///< Not there: of the last that was dialled.
+  std::string why_; ///< Not there: of the last that was dialled.
   unsigned attempt_ = 0;
   bool has_place_ = false;
 };

@@ -69,11 +69,11 @@ enum class question : std::uint32_t {
   settings = 1, ///< Lines "resolver ADDRESS" (of port 53, or "resolver ADDRESS PORT"), in the order
                 ///< in which they are asked, and "allow SUBNET": addresses that are refused under
                 ///< every policy but for this.
-  policy,  ///< Of `slot`: lines "carry DOMAIN", whose requests its broker carries, and "forward HOST
-           ///< PORT", to which the broker may also connect, if there are any; then the policy, as
-           ///< insula::to_text() writes it. What either forbids of what is open is cut before it is
-           ///< answered: what goes to such a domain otherwise, or to the broker without being for
-           ///< one any more, is forbidden. Not one with an older epoch than that of the last one.
+  policy, ///< Of `slot`: lines "carry DOMAIN", whose requests its broker carries, and "forward HOST
+          ///< PORT", to which the broker may also connect, if there are any; then the policy, as
+          ///< insula::to_text() writes it. What either forbids of what is open is cut before it is
+          ///< answered: what goes to such a domain otherwise, or to the broker without being for
+          ///< one any more, is forbidden. Not one with an older epoch than that of the last one.
   figures, ///< Of `slot`. The answer's text is as insula::to_text(network_figures) writes it.
   totals,  ///< The same of network_totals, of all slots.
 };

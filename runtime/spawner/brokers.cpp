@@ -35,8 +35,7 @@ cgroup_id group_of_broker(std::uint32_t slot) {
 bool enter(const std::vector<unique_fd>& procs, pid_t who) {
   const auto number = std::to_string(who);
   return std::all_of(procs.begin(), procs.end(), [&](const auto& each) {
-    return ::write(each.get(), number.data(), number.size()) ==
-           static_cast<ssize_t>(number.size());
+    return ::write(each.get(), number.data(), number.size()) == static_cast<ssize_t>(number.size());
   });
 }
 
@@ -102,8 +101,8 @@ bool brokers::start(std::uint32_t slot, one& made) {
 bool brokers::give_gateway(std::uint32_t slot, one& whose) {
   auto ends = new_way(SOCK_SEQPACKET);
   // Without a gateway it waits for the next one.
-  return ends[0] && (!gateway_.set_broker(slot, ends[0]) ||
-                     tell(whose, broker::order::gateway, ends[1]));
+  return ends[0] &&
+         (!gateway_.set_broker(slot, ends[0]) || tell(whose, broker::order::gateway, ends[1]));
 }
 
 /// What it does not take, it does not read: it has hung.

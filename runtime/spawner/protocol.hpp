@@ -163,9 +163,9 @@ enum class event : std::uint32_t {
                     ///< such snapshot; ESRCH, there is no such sandbox.
   gateway, ///< The way to the egress gateway comes with it (gateway/protocol.hpp), in place of the
            ///< one before: it is a new one that knows of no policy, or this is a new server.
-  broker,  ///< Answers broker, with the way (broker/protocol.hpp). If `error` is set: ESRCH, there is
-           ///< no such sandbox; EAGAIN, the broker before is on its way out; others, it could not
-           ///< be started.
+  broker,  ///< Answers broker, with the way (broker/protocol.hpp). If `error` is set: ESRCH, there
+          ///< is no such sandbox; EAGAIN, the broker before is on its way out; others, it could not
+          ///< be started.
   broker_ended, ///< The broker of `slot` has ended without having been asked.
 };
 

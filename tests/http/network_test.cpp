@@ -78,7 +78,8 @@ TEST_CASE("rules about requests, and what is told of them", "[http][network]") {
     return as_text(R"({"default":"deny","rules":[{"target":"a.example",)" + members + "}]}");
   };
   CHECK(wrong(R"("action":"allow","match":{})").starts_with("error: a rule with a match has one"));
-  CHECK(wrong(R"("action":"deny","forward":"https://b.example")").starts_with("error: only a rule"));
+  CHECK(
+    wrong(R"("action":"deny","forward":"https://b.example")").starts_with("error: only a rule"));
   CHECK(wrong(R"("action":"allow","forward":"http://b.example")")
           .starts_with("error: forward: the URL must begin with https://"));
   CHECK(wrong(R"("action":"allow","transform":{"headers":{"host":"x"}}")")

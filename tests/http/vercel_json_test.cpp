@@ -498,13 +498,14 @@ TEST_CASE("Vercel: rules about requests are kept without their values", "[http][
         header_list{{"authorization", "Bearer key"}});
   json::ascii_writer out;
   write_policy(out, again->network);
-  CHECK(out.str() ==
-        R"({"mode":"custom","allowedDomains":["a.example","b.example","c.example"],)"
-        R"("allowedCIDRs":[],"deniedCIDRs":[],)"
-        R"("injectionRules":[{"domain":"a.example","headerNames":["authorization"],)"
-        R"("match":{"path":{"exact":"/x"},"method":["GET"]}}],)"
-        R"("forwardRules":[{"domain":"a.example","forwardURL":"https://p.example/x"}],)"
-        R"("responseRules":[{"domain":"b.example","statusCode":404,"headerNames":["content-type"]}]})");
+  CHECK(
+    out.str() ==
+    R"({"mode":"custom","allowedDomains":["a.example","b.example","c.example"],)"
+    R"("allowedCIDRs":[],"deniedCIDRs":[],)"
+    R"("injectionRules":[{"domain":"a.example","headerNames":["authorization"],)"
+    R"("match":{"path":{"exact":"/x"},"method":["GET"]}}],)"
+    R"("forwardRules":[{"domain":"a.example","forwardURL":"https://p.example/x"}],)"
+    R"("responseRules":[{"domain":"b.example","statusCode":404,"headerNames":["content-type"]}]})");
   // As the REST API says it.
   CHECK(read(R"({"mode":"custom","allowedDomains":["a.example"],
       "injectionRules":[{"domain":"a.example","headers":{"x":"y"},"match":{"path":{"regex":"^/v"}}}],
@@ -528,8 +529,9 @@ TEST_CASE("Vercel: rules about requests are kept without their values", "[http][
   CHECK(refused(R"({"forwardURL":"https://p.example/?q"})").find("no query") != std::string::npos);
   CHECK(refused(R"({"response":{"statusCode":200,"body":"x"}})").find("contentType is required") !=
         std::string::npos);
-  CHECK(refused(R"({"response":{"statusCode":204,"body":"x","contentType":"a/b"}})").find("no body") !=
-        std::string::npos);
+  CHECK(
+    refused(R"({"response":{"statusCode":204,"body":"x","contentType":"a/b"}})").find("no body") !=
+    std::string::npos);
   CHECK(refused(R"({"response":{"statusCode":200,"headers":{"Content-Length":"1"}}})")
           .find("cannot be set") != std::string::npos);
   CHECK(refused(R"({"match":{"path":{"regex":"("}},"forwardURL":"https://p.example"})")

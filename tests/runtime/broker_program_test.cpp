@@ -138,6 +138,7 @@ public:
   task<result<std::string>> use(std::vector<request_rule> rules) {
     packed_writer all;
     all.text(sandbox.certificate).text(sandbox.key).text(servers.certificate).text(to_text(rules));
+    all.text("the sandbox of this test");
     co_return co_await say(question::use, all.take());
   }
   /// The answer to a request for that path, in a connection of its own.
@@ -190,7 +191,7 @@ public:
     co_await way->write("GET / HTTP/1.1\r\nhost: " + name + "\r\n\r\n");
     std::string some(4096, '\0');
     const auto size = co_await way->read(some.data(), some.size());
-    co_return size && *size > 0 ? way : nullptr;
+    co_return size&&* size > 0 ? way : nullptr;
   }
   static task<void> read_to_end(stream& of) {
     std::string some(4096, '\0');

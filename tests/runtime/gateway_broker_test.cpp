@@ -123,8 +123,8 @@ TEST_CASE("a name with rules is reached by HTTPS alone", "[gateway][broker]") {
   const auto inner = inner_address(at.box, "a.example");
   CHECK(at.get("a.example", {}, inner) == "by the rule\n");
   const auto curl = [&](const std::string& words) {
-    return output_of(at.box.with(
-      {"/bin/sh", "-c", "curl -sk --max-time 20 " + words + " || echo failed $?"}));
+    return output_of(
+      at.box.with({"/bin/sh", "-c", "curl -sk --max-time 20 " + words + " || echo failed $?"}));
   };
   // Nameless TLS, as to an address; and no TLS at all.
   CHECK(curl("https://" + inner + "/").starts_with("failed "));
@@ -137,8 +137,7 @@ TEST_CASE("a name with rules is reached by HTTPS alone", "[gateway][broker]") {
 TEST_CASE("rules answer for a name that leads nowhere", "[gateway][broker]") {
   carried at;
   at.rules({answering("nowhere.example", "by the rule\n")});
-  CHECK(at.get("nowhere.example", {}, inner_address(at.box, "nowhere.example")) ==
-        "by the rule\n");
+  CHECK(at.get("nowhere.example", {}, inner_address(at.box, "nowhere.example")) == "by the rule\n");
 }
 
 TEST_CASE("an address that is allowed is reached without the rules of a name that is not",

@@ -74,9 +74,7 @@ struct scene : internet {
     return output_of(box.with({"/bin/bash", "-c", "(" + line + ") 2>&1; true"}));
   }
   /// The address inside that stands for a name.
-  std::string address_of(const std::string& name) const {
-    return inner_address(box, name);
-  }
+  std::string address_of(const std::string& name) const { return inner_address(box, name); }
   network_failure last_failure() { return gateway.figures(slot).last_failures.at(0); }
   /// Looks until so many are counted.
   network_figures figures_after(std::uint64_t failures) {

@@ -59,6 +59,7 @@ public:
   void use(const std::vector<request_rule>& rules, const std::string& trusted) {
     packed_writer all;
     all.text(sandbox.certificate).text(sandbox.key).text(trusted).text(to_text(rules));
+    all.text("the sandbox of this test");
     const auto text = all.take();
     runtime::broker::frame head{static_cast<std::uint32_t>(text.size()),
                                 runtime::broker::question::use, 1, 0, 0};

@@ -458,7 +458,7 @@ public:
   std::optional<error> name_error;
   bool hold_name = false; ///< Until the test answers.
   std::vector<std::function<void(result<void>)>> naming;
-  std::vector<egress_policy> policies; ///< That were set, in their order.
+  std::vector<egress_policy> policies;         ///< That were set, in their order.
   std::vector<runtime::request_orders> orders; ///< The same.
   network_figures network;
   std::vector<runtime::sockets_request> sockets;
