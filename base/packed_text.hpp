@@ -48,7 +48,8 @@ public:
     const auto digits = text();
     std::uint64_t value = 0;
     const auto [end, why] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-    if (why != std::errc{} || end != digits.data() + digits.size())
+    if (why != std::errc{} || end != digits.data() + digits.size() ||
+        (digits.size() > 1 && digits.front() == '0'))
       fail();
     return good_ ? value : 0;
   }

@@ -29,7 +29,7 @@ using namespace std::chrono_literals;
 using boost::system::error_code;
 namespace asio = boost::asio;
 
-constexpr auto dial_patience = 30s, token_patience = 10s;
+constexpr auto dial_patience = 30s, token_patience = 10s, orders_patience = 10s;
 constexpr std::int64_t token_kept_s = 60;
 constexpr std::size_t most_tokens_kept = 256;
 
@@ -227,13 +227,24 @@ bool program::take_packet(const std::shared_ptr<gateway_way>& way, const gateway
 
 task<void> program::serve(std::shared_ptr<gateway_way> way, gateway_packet said, std::string name,
                           unique_fd client) {
-  const auto with = broker_;
   served told;
-  way->cuts[said.id] = [&told] {
+  bool is_cut = false;
+  std::shared_ptr<answer_place> orders;
+  way->cuts[said.id] = [&] {
+    is_cut = true;
+    if (orders)
+      orders->give();
     if (told.cut)
       told.cut();
   };
-  if (with)
+  if (!broker_) { // It follows one that has ended, and is told its orders next.
+    orders = std::make_shared<answer_place>(io_, orders_patience);
+    want_orders_.insert(orders);
+    co_await orders->wait();
+    want_orders_.erase(orders);
+  }
+  const auto with = broker_;
+  if (with && !is_cut)
     co_await with->serve(std::move(client), std::move(name), static_cast<std::uint16_t>(said.port),
                          told);
   way->cuts.erase(said.id);
@@ -434,6 +445,8 @@ result<void> program::use(const std::string& text) {
   }
   broker_->use(*set, std::shared_ptr<authority>{std::move(*of_sandbox)});
   digest_ = digest;
+  for (const auto& each : want_orders_)
+    each->give();
   return {};
 }
 

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,8 @@ namespace insula::runtime::broker {
 
 /// The broker of one sandbox with the ways to the spawner, the gateway and a server. One thread,
 /// that of the io_context. Ends it when the spawner has gone.
-/// Ceilings: what waits to be dialled or to have a token, `most_open` each, for a patience.
+/// Ceilings: what waits to be dialled or to have a token, `most_open` each, for a patience. Clients
+/// that come before the first rules wait for these, as many as the gateway hands over.
 class program final : public surroundings {
 public:
   static constexpr std::size_t most_open = 4096;
@@ -64,6 +66,7 @@ private:
   std::shared_ptr<gateway_way> gateway_; ///< Null: there is none now.
   std::shared_ptr<server_way> server_;
   std::shared_ptr<broker> broker_;
+  std::set<std::shared_ptr<answer_place>> want_orders_; ///< Of clients.
   std::string trusted_, digest_; ///< That broker_ goes by; of all that it was told.
   std::uint64_t last_ = 0;
   struct asked_token {

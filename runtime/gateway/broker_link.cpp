@@ -99,7 +99,7 @@ void broker_link::dial(std::uint64_t id, const std::string& host, std::uint16_t 
         end_reached();
       reached_.insert(*where);
     }
-    if (tenant_ && !say(said, why_not, std::move(connected)))
+    if (tenant_ && !say(said, why_not, connected))
       close();
   };
   ++dials_;
@@ -127,7 +127,7 @@ void broker_link::judge_again() {
 
 void broker_link::end_reached() {
   reached_.clear();
-  if (!say({word::changed}, {}, {}))
+  if (!say({word::changed}))
     close();
 }
 
@@ -138,8 +138,10 @@ std::uint64_t broker_link::give(unique_fd& client, const std::string& name, std:
   gateway_packet said{word::client};
   said.id = ++last_;
   said.port = port;
-  if (!say(said, name, std::move(client)))
+  if (!say(said, name, client)) {
+    close();
     return 0;
+  }
   clients_.emplace(said.id, std::move(over));
   return said.id;
 }
@@ -149,14 +151,21 @@ void broker_link::cut(std::uint64_t number) {
     return;
   gateway_packet said{word::cut};
   said.id = number;
-  if (tenant_ && !say(said, {}, {}))
+  if (tenant_ && !say(said))
     close();
 }
 
-/// False: it takes nothing any more.
-bool broker_link::say(const gateway_packet& said, const std::string& text, unique_fd fd) {
-  if (waiting_.empty() && send(said, text, fd))
+bool broker_link::say(const gateway_packet& said) {
+  unique_fd none;
+  return say(said, {}, none);
+}
+
+/// False: it takes nothing any more, and the descriptor stays where it is.
+bool broker_link::say(const gateway_packet& said, const std::string& text, unique_fd& fd) {
+  if (waiting_.empty() && send(said, text, fd)) {
+    fd.reset();
     return true;
+  }
   if ((waiting_.empty() && errno != EAGAIN) || waiting_.size() >= 2 * most_waiting)
     return false;
   waiting_.push_back({said, text, std::move(fd)});

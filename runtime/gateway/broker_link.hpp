@@ -30,8 +30,9 @@ public:
   broker_link(std::shared_ptr<tenant> of, unique_fd way);
 
   void listen();
+  bool is_open() const { return tenant_ != nullptr; }
   /// Hands it a connection of which nothing is read yet. The number by which it is cut; 0: the
-  /// broker does not take it, and the client is as it was.
+  /// broker does not take it, and the client is as it was. It may be closed then.
   std::uint64_t give(unique_fd& client, const std::string& name, std::uint16_t port,
                      over_function over);
   void cut(std::uint64_t number);
@@ -45,7 +46,8 @@ private:
   void hear();
   bool take(const broker::gateway_packet& said, std::string text);
   void dial(std::uint64_t id, const std::string& host, std::uint16_t port);
-  bool say(const broker::gateway_packet& said, const std::string& text, unique_fd fd);
+  bool say(const broker::gateway_packet& said, const std::string& text, unique_fd& fd);
+  bool say(const broker::gateway_packet& said);
   bool send(const broker::gateway_packet& said, const std::string& text, const unique_fd& fd);
   void send_later();
   void end_reached();

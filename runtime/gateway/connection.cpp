@@ -30,6 +30,9 @@ constexpr auto look_pause = 20ms;
 
 constexpr auto dial_patience = 10s; ///< For one address.
 
+/// For a broker that follows one which has ended.
+constexpr auto broker_patience = 10s;
+
 /// For a client that is let in to come. It is here at once, unless it has gone.
 constexpr auto arrival_patience = 3s;
 
@@ -386,23 +389,38 @@ void connection::hand_over() {
   ++attempt_;
   there_ = false;
   const auto to = tenant_->broker();
+  if (to == nullptr || !to->is_open())
+    return wait_for_broker();
   unique_fd client{client_.release()};
   tune(client.get());
-  number_ = to == nullptr
-              ? 0
-              : to->give(client, *told_name_, port_,
-                         [self = shared_from_this()](std::uint64_t from, std::uint64_t back) {
-                           self->tenant_->bytes_out() += from;
-                           self->tenant_->bytes_in() += back;
-                           self->number_ = 0;
-                           self->finish();
-                         });
+  number_ = to->give(client, *told_name_, port_,
+                     [self = shared_from_this()](std::uint64_t from, std::uint64_t back) {
+                       self->tenant_->bytes_out() += from;
+                       self->tenant_->bytes_in() += back;
+                       self->number_ = 0;
+                       self->finish();
+                     });
   if (number_ == 0) {
-    reset_on_close(client.get());
-    return refuse(no_broker);
+    client_.assign(client.release());
+    return to->is_open() ? refuse(no_broker) : wait_for_broker();
   }
   broker_ = to;
   tenant_->connected();
+}
+
+/// One that has ended is followed by another.
+void connection::wait_for_broker() {
+  lacks_broker_ = true;
+  deadline_.expires_after(broker_patience);
+  deadline_.async_wait(tenant_->time().wrap([self = shared_from_this()](const error_code& stopped) {
+    if (!stopped && !self->over_ && self->lacks_broker_)
+      self->refuse(no_broker);
+  }));
+}
+
+void connection::broker_came() {
+  if (!over_ && std::exchange(lacks_broker_, false))
+    hand_over();
 }
 
 void connection::refuse(std::string rule) {
@@ -603,7 +621,7 @@ void connection::judge_again() {
   if (over_ || !tenant_->policy())
     return;
   const auto& policy = *tenant_->policy();
-  if (broker_) {
+  if (broker_ || lacks_broker_) {
     auto found = judge(policy);
     if (!is_for_broker())
       cut(); // Without rules it goes there by itself, the next time.

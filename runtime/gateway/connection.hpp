@@ -48,6 +48,8 @@ public:
   void gone() { finish(); }
   /// The client is let in.
   void arrived(unique_fd client);
+  /// There is another broker.
+  void broker_came();
   /// The policy has changed: goes on or is cut.
   void judge_again();
   void cut();
@@ -68,6 +70,7 @@ private:
   bool goes_past_rules() const;
   bool is_unseen() const;
   void hand_over();
+  void wait_for_broker();
   /// Does it depend on a name where the connection goes, or whether it may?
   bool needs_name(const verdict& found) const;
   void decide();
@@ -118,6 +121,7 @@ private:
   bool quiet_ = false; ///< It has passed without a name, and has yet to say something.
   std::size_t peeked_ = 0;
   std::shared_ptr<relay> relay_;
+  bool lacks_broker_ = false;           ///< It waits for the next one.
   std::shared_ptr<broker_link> broker_; ///< That has the client.
   std::uint64_t number_ = 0;            ///< By which it has it.
   bool over_ = false;

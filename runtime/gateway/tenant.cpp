@@ -178,6 +178,9 @@ void tenant::set_broker(unique_fd way) {
     return;
   broker_ = std::make_shared<broker_link>(shared_from_this(), std::move(way));
   broker_->listen();
+  const auto all = connections_; // What is over leaves it.
+  for (const auto& each : all)
+    each->broker_came();
 }
 
 void tenant::refused(const refused_thing& what, bool let_through) {

@@ -43,6 +43,8 @@ TEST_CASE("rules about requests are text, and read as they were written", "[base
   for (std::size_t size = 0; size < text.size(); ++size)
     CHECK_FALSE(rules_from_text(text.substr(0, size)));
   CHECK_FALSE(rules_from_text(text + "0:"));
+  CHECK(text.starts_with("1:3"));
+  CHECK_FALSE(rules_from_text("2:03" + text.substr(3))); // It is written in one way.
   CHECK(rules_from_text(to_text(std::vector<request_rule>{}))->empty());
 }
 

@@ -2,10 +2,7 @@
 // behind TLS on this machine: INSULA_PROGRAM is the server, INSULA_URL says where it is to be. Node.js is started with
 // insula-vercel.mjs. Cases have the numbers of the features that they show.
 import assert from 'node:assert/strict';
-import { execFileSync } from 'node:child_process';
-import { createSocket } from 'node:dgram';
-import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { createSecureServer } from 'node:http2';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { after, before, describe, test } from 'node:test';
 import { setTimeout as delay } from 'node:timers/promises';
 import { Readable } from 'node:stream';
@@ -13,6 +10,7 @@ import { Readable } from 'node:stream';
 import { Sandbox, defineSandboxProxy } from '@vercel/sandbox';
 
 import { KillableServer } from './killable_server.mjs';
+import { make_certificates, serve_names, serve_sites } from './tls_sites.mjs';
 
 const { INSULA_PROGRAM: program, INSULA_URL: url } = process.env;
 assert.ok(program && url, 'INSULA_PROGRAM or INSULA_URL is not set');
@@ -27,30 +25,6 @@ const refused = (text) => (why) => {
   assert.match(why.json?.error?.message, text);
   return true;
 };
-
-/** Every name of site.test is at sites_at; others are nowhere. */
-function serve_names() {
-  const socket = createSocket('udp4');
-  socket.on('message', (asked, from) => {
-    let end = 12;
-    while (asked[end] !== 0) end += asked[end] + 1;
-    const question = asked.subarray(12, end + 5);
-    const is_known = asked.subarray(12, end).toString('latin1').endsWith('\x04site\x04test') && question.readUInt16BE(question.length - 4) === 1;
-    const head = Buffer.from([asked[0], asked[1], 0x81, 0x80, 0, 1, 0, is_known ? 1 : 0, 0, 0, 0, 0]);
-    const address = Buffer.from([0xc0, 12, 0, 1, 0, 1, 0, 0, 0, 1, 0, 4, ...sites_at.split('.').map(Number)]);
-    socket.send(Buffer.concat([head, question, ...(is_known ? [address] : [])]), from.port, from.address);
-  });
-  return new Promise((resume) => { socket.bind(53, names_at, () => resume(socket)); });
-}
-
-/** An authority, a certificate for all names of site.test, and one that nobody has signed. */
-function make_certificates(at) {
-  const openssl = (...words) => execFileSync('openssl', words, { cwd: at, stdio: 'pipe' });
-  const fresh = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes', '-days', '2'];
-  openssl('req', '-x509', ...fresh, '-keyout', 'authority.key', '-out', 'authority.pem', '-subj', '/CN=Authority of this test');
-  openssl('req', '-x509', ...fresh, '-keyout', 'site.key', '-out', 'site.pem', '-subj', '/CN=site.test', '-CA', 'authority.pem', '-CAkey', 'authority.key',
-    '-addext', 'subjectAltName=DNS:*.site.test', '-addext', 'basicConstraints=critical,CA:FALSE');
-}
 
 describe('requests with rules', () => {
   let server, files, names, sites, box;
@@ -85,11 +59,8 @@ describe('requests with rules', () => {
 
   before(async () => {
     files = await mkdtemp('/var/tmp/insula-requests-');
-    make_certificates(files);
-    names = await serve_names();
-    const tls = { key: await readFile(`${files}/site.key`), cert: await readFile(`${files}/site.pem`), allowHTTP1: true };
-    sites = createSecureServer(tls, (request, response) => { answer(request, response).catch((why) => { response.destroy?.(why); }); });
-    await new Promise((resume) => { sites.listen(443, sites_at, resume); });
+    names = await serve_names(names_at, () => sites_at);
+    sites = await serve_sites(sites_at, await make_certificates(files), answer);
     await writeFile(`${files}/insula.yaml`, `network: {allow_private: [${sites_at}/32], resolvers: [${names_at}], ca_file: ${files}/authority.pem}\n`);
     server = new KillableServer({ program, url, key, state: `${files}/state`, config: `${files}/insula.yaml` });
     await server.start();

@@ -99,8 +99,38 @@ TEST_CASE("a request for another host than its connection is for is refused and 
   CHECK(figures.last_refusals[0].name == "b.example");
 }
 
-TEST_CASE("without its broker a name with rules is refused, and goes on with the next one",
+TEST_CASE("without its broker a name with rules waits for the next one, and for its rules",
           "[gateway][broker]") {
+  carried at;
+  const std::vector<request_rule> rules{answering("a.example", "by the rule\n")};
+  at.rules(rules);
+  at.broker.end();
+  const auto ask = [&] {
+    return std::make_unique<child_program>(
+      at.box.with({"/bin/sh", "-c",
+                   "echo begun; exec curl -sk --max-time 60 --resolve a.example:443:203.0.113.2 "
+                   "https://a.example/"}));
+  };
+  const auto before_it = ask();
+  REQUIRE(before_it->read_line(std::chrono::seconds{30}) == "begun");
+  // It has said its name, and is held.
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds{20};
+  while (at.gateway.figures(slot).open_connections == 0)
+    REQUIRE(std::chrono::steady_clock::now() < end);
+  driven_broker next{INSULA_BROKER};
+  auto way = next.way();
+  ::fcntl(way.get(), F_SETFL, O_NONBLOCK);
+  at.gateway.broker(slot, way);
+  const auto before_rules = ask();
+  REQUIRE(before_rules->read_line(std::chrono::seconds{30}) == "begun");
+  while (at.gateway.figures(slot).connections < 2)
+    REQUIRE(std::chrono::steady_clock::now() < end);
+  next.use(rules, next.sandbox.certificate);
+  CHECK(before_it->read_line(std::chrono::seconds{30}) == "by the rule");
+  CHECK(before_rules->read_line(std::chrono::seconds{30}) == "by the rule");
+}
+
+TEST_CASE("without a broker a name with rules is refused after a while", "[gateway][broker]") {
   carried at;
   at.rules({answering("a.example", "by the rule\n")});
   at.broker.end();
