@@ -33,7 +33,10 @@ std::string machines_authorities() {
 
 result<std::string> known_authorities(const config& values,
                                       const storage::images::authorities& of_sandboxes) {
-  auto all = machines_authorities() + '\n' + of_sandboxes.pem();
+  auto all = machines_authorities();
+  if (!all.empty() && all.back() != '\n')
+    all += '\n';
+  all += of_sandboxes.pem();
   const auto& file = values.network.ca_file;
   if (file.empty())
     return all;

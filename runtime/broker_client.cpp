@@ -4,6 +4,7 @@
 #include "base/log.hpp"
 #include "base/packed_text.hpp"
 #include "base/request_rules.hpp"
+#include "base/secret_box.hpp"
 #include "runtime/broker/protocol.hpp"
 #include "runtime/packet_socket.hpp"
 
@@ -36,7 +37,10 @@ using on_figures_function = std::function<void(result<std::vector<rule_figures>>
 /// the last has not failed at its start.
 constexpr auto first_pause = 10ms, longest_pause = 5000ms, good_life = 30000ms;
 
-const error silent{errc::io_failed, "the broker of the sandbox's requests does not answer"};
+/// A stop waits for figures, which matter less.
+constexpr auto figures_patience = 1s;
+
+const error silent{errc::node_unreachable, "the broker of the sandbox's requests does not answer"};
 const error ended{errc::sandbox_not_running, "the sandbox has ended"};
 const error too_many{errc::limit_reached, "too many ask the broker of the sandbox's requests"};
 
@@ -96,8 +100,21 @@ private:
     explicit one(boost::asio::io_context& io)
         : pause(io) {}
 
+    /// Signing takes a processor a millisecond.
+    bool may_have_token() {
+      constexpr unsigned most_tokens = 20;
+      const auto now = clock::now();
+      if (now - tokens_since > 1s) {
+        tokens = 0;
+        tokens_since = now;
+      }
+      return ++tokens <= most_tokens;
+    }
+
     held_slot where;
     broker_orders orders;
+    unsigned tokens = 0; ///< Within a second.
+    clock::time_point tokens_since{};
     way to; ///< Null: there is none now.
     bool opening = false;
     std::uint64_t asked = 0; ///< By which question the orders were told last.
@@ -174,7 +191,7 @@ void broker_client::shared::use(held_slot where, broker_orders orders, on_set_fu
 void broker_client::shared::end(held_slot where) {
   const auto gone = find(where.slot);
   with_spawner([&](spawner_client& spawner) { spawner.end_broker(where); });
-  if (gone)
+  if (gone && gone->where.epoch <= where.epoch) // Else the slot is another sandbox's by now.
     forget(where.slot);
 }
 
@@ -246,11 +263,12 @@ void broker_client::shared::open_later(const pointer& which) {
 }
 
 void broker_client::shared::tell_orders(const pointer& which) {
-  const auto text = which->orders.text();
+  auto text = which->orders.text();
   if (!text)
     return settle(which, text.reason());
   which->asked = ++last_id_;
   push(which->to, {0, question::use, which->asked, 0, 0}, *text);
+  wipe(*text);
 }
 
 /// What waits for its orders waits on: the next one is told them.
@@ -275,8 +293,10 @@ void broker_client::shared::settle(const pointer& which, const result<void>& out
 }
 
 void broker_client::shared::push(const way& to, frame head, const std::string& text) {
-  if (to->out.size() >= limits::gateway_questions)
-    return; // It does not read, and who waits for it hears of that.
+  if (to->out.size() >= limits::gateway_questions) { // It does not read: another way is opened.
+    boost::system::error_code ignored;
+    return void(to->stream.close(ignored));
+  }
   head.bytes = static_cast<std::uint32_t>(text.size());
   to->out.push_back(std::string{as_bytes(head)}.append(text));
   if (to->out.size() == 1)
@@ -322,8 +342,9 @@ void broker_client::shared::heard(const pointer& which, const way& from) {
   if (head.what == question::token && head.is_answer == 0) {
     auto answer = head;
     answer.is_answer = 1;
-    const auto token = which->orders.token ? which->orders.token(from->text)
-                                           : error{errc::forbidden, "this node signs no tokens"};
+    auto token = result<std::string>{too_many};
+    if (which->may_have_token())
+      token = which->orders.token(from->text);
     answer.error = token ? 0 : static_cast<std::int32_t>(token.reason().code);
     return push(from, answer, token ? *token : token.reason().message);
   }
@@ -335,6 +356,8 @@ void broker_client::shared::heard(const pointer& which, const way& from) {
       asked.mapped().second(head.error == 0 ? read_rule_figures(from->text) : failure);
     return;
   }
+  if (head.what == question::use && head.error != 0)
+    log::error("broker.orders_refused", {{"slot", which->where.slot}, {"reason", from->text}});
   if (head.what == question::use && head.id == which->asked)
     settle(which, head.error == 0 ? result<void>{} : result<void>{failure});
 }
@@ -348,7 +371,7 @@ void broker_client::shared::measure(std::uint32_t slot, on_figures_function tell
   if (which->figures.size() >= limits::gateway_questions)
     return tell(too_many);
   const auto id = ++last_id_;
-  which->figures.emplace(id, std::pair{clock::now() + limits::gateway_patience, std::move(tell)});
+  which->figures.emplace(id, std::pair{clock::now() + figures_patience, std::move(tell)});
   watch();
   push(which->to, {0, question::figures, id, 0, 0}, {});
 }

@@ -494,10 +494,12 @@ public:
                                std::function<void(result<void>)> on_trusted) = 0;
 
   /// From now on it may reach what this says; answers when that is so, and what is open and
-  /// forbidden by it has been cut. Both hold from the same moment. One after the other: of those
-  /// that wait the last one counts, and all are answered by it. Errors: io_failed (the gateway or
-  /// the broker does not answer: what held before goes on to hold, or nothing passes),
-  /// sandbox_not_running; invalid_request, for requests with an expression that is none.
+  /// forbidden by it has been cut. Both hold from the same moment. If the broker fails the policy
+  /// holds all the same, and names with rules are reached once it has them. One after the other: of
+  /// those that wait the last one counts, and all are answered by it. Errors: io_failed (the
+  /// gateway does not answer: what held before goes on to hold, or nothing passes),
+  /// node_unreachable (the broker does not), limit_reached, sandbox_not_running; io_failed,
+  /// invalid_request, for requests that cannot be opened or have an expression that is none.
   virtual void set_network(const egress_policy& policy, const request_orders& requests,
                            std::function<void(result<void>)> on_set) = 0;
   /// Errors as of set_network().

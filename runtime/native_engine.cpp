@@ -1130,6 +1130,9 @@ void native_sandbox::set_network(const egress_policy& policy, const request_orde
                                  std::function<void(result<void>)> on_set) {
   boost::asio::post(io_, [self = shared_from_this(),
                           wish = network_wish{policy, requests, std::move(on_set)}]() mutable {
+    constexpr std::size_t most_wishes = 256;
+    if (self->network_wishes_.size() >= most_wishes)
+      return wish.on_set(error{errc::limit_reached, "too many changes of the network wait"});
     self->network_wishes_.push_back(std::move(wish));
     if (!self->setting_network_)
       self->carry_out_next();
@@ -1165,27 +1168,35 @@ void native_sandbox::carry_out(const network_wish& wanted) {
   };
   std::string carried;
   std::optional<broker_orders> orders;
+  std::optional<error> no_orders;
   if (!wanted.requests.empty()) {
     auto made = orders_for(wanted.requests, carried);
-    if (!made)
-      return done(made.reason());
-    orders = std::move(*made);
+    if (made) {
+      orders = std::move(*made);
+    } else {
+      no_orders = made.reason();
+      carried = "carry *\n"; // Nobody knows which names have rules, so none is reached.
+    }
   }
-  const auto tell_gateway = [self = shared_from_this(), policy = wanted.policy, carried, done] {
+  // The policy holds whatever the broker says: names with rules that have none are refused.
+  const auto tell_gateway = [self = shared_from_this(), policy = wanted.policy, carried,
+                             done](const result<void>& of_broker) {
+    const auto then = [done, of_broker](const result<void>& outcome) {
+      done(outcome ? of_broker : outcome);
+    };
     const std::lock_guard ours{self->guard_}; // As in usage().
     if (self->over_)
       return done(has_ended);
-    self->engine_->gateway.set_policy(self->slot_, self->epoch_, policy, carried, done);
+    self->engine_->gateway.set_policy(self->slot_, self->epoch_, policy, carried, then);
   };
+  if (no_orders)
+    return tell_gateway(*no_orders);
   const std::lock_guard ours{guard_};
   if (over_)
     return done(has_ended);
   const bool had_broker = std::exchange(has_broker_, orders.has_value());
   if (orders)
-    return engine_->brokers.use(mine(), std::move(*orders),
-                                [tell_gateway, done](const result<void>& outcome) {
-                                  outcome ? tell_gateway() : done(outcome);
-                                });
+    return engine_->brokers.use(mine(), std::move(*orders), tell_gateway);
   const auto end_broker = [self = shared_from_this(), done,
                            where = mine()](const result<void>& outcome) {
     if (outcome)
@@ -1221,10 +1232,14 @@ result<broker_orders> native_sandbox::orders_for(const request_orders& requests,
     wipe(*key);
     return all.take();
   };
-  made.token = [engine = engine_,
-                identity = requests.identity](const std::string& audience) -> result<std::string> {
-    if (!engine->options.sign)
-      return error{errc::forbidden, "this node signs no tokens"};
+  std::set<std::string> audiences;
+  for (const auto& each : *rules)
+    if (const auto* forward = std::get_if<forward_action>(&each.action))
+      audiences.insert(forward->url);
+  made.token = [engine = engine_, identity = requests.identity, audiences = std::move(audiences)](
+                 const std::string& audience) -> result<std::string> {
+    if (!engine->options.sign || !audiences.contains(audience))
+      return error{errc::forbidden, "no token is signed for that audience"};
     return engine->options.sign(identity, audience);
   };
   return made;
@@ -2544,6 +2559,7 @@ void native_engine::hand_over() {
   for (const auto& each : core_->all())
     each->fall_silent();
   core_->pool.settle();
+  core_->brokers.let_go();
   core_->spawner.let_go();
   core_->gateway.let_go();
   core_->pool.settle();

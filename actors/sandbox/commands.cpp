@@ -22,7 +22,7 @@ std::vector<std::string> environment(const core& of,
   add(of.image().env);
   if (!of.profile().home.empty())
     env["HOME"] = of.profile().home;
-  if (!recorded_authority(of).empty())
+  if (is_authority_trusted(of))
     add(trust_environment());
   add(own_environment(of));
   add(particular);

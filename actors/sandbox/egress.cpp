@@ -39,9 +39,9 @@ const egress::orders& egress::of_start() {
 }
 
 void egress::starting() {
-  trusted_.clear();
-  if (core_.has_survived()) // It believes it since then.
-    trusted_ = recorded_authority(core_);
+  tried_.clear();
+  if (core_.has_survived() && is_authority_trusted(core_)) // It believes it since then.
+    tried_ = recorded_authority(core_);
 }
 
 network_state egress::state(bool running) const {
@@ -61,28 +61,42 @@ void egress::tell_engine(std::function<void(const result<void>&)> told) {
 }
 
 /// A sandbox whose files do not take it goes on: its programs will say that they do not believe.
+/// `then` is called in any case.
 void egress::trust_authority(std::function<void()> then) {
-  trusted_ = recorded_authority(core_);
-  engine_sandbox()->trust_authority(trusted_, [this, then = std::move(then), start = core_.start(),
-                                               post = core_.post()](const result<void>& outcome) {
-    post([this, then, start, outcome] {
-      if (start != core_.start())
-        return;
-      if (!outcome)
-        log::error("sandbox.authority_not_trusted",
-                   {{"id", core_.id()}, {"reason", outcome.reason().message}});
-      then();
+  const auto authority = recorded_authority(core_);
+  const auto start = core_.start();
+  tried_ = authority;
+  if (engine_sandbox() == nullptr)
+    return then();
+  engine_sandbox()->trust_authority(
+    authority, [=, this, post = core_.post()](const result<void>& outcome) {
+      post([=, this] {
+        if (start == core_.start() && core_.now() != phase::deleting)
+          note_trust(outcome);
+        then();
+      });
     });
-  });
+}
+
+/// What the record says of it is for variables, and for the server that takes the sandbox over.
+void egress::note_trust(const result<void>& outcome) {
+  if (!outcome)
+    log::error("sandbox.authority_not_trusted",
+               {{"id", core_.id()}, {"reason", outcome.reason().message}});
+  if (static_cast<bool>(outcome) != is_authority_trusted(core_))
+    record().write({change_of_trust(static_cast<bool>(outcome))});
 }
 
 bool egress::settle(const then_function& then, const otherwise_function& failed) {
-  if (trusted_ != recorded_authority(core_)) {
-    trust_authority(then);
+  if (durable_ == told_ && tried_ == recorded_authority(core_))
+    return true;
+  if (durable_ == told_) {
+    trust_authority([this, then, start = core_.start()] {
+      if (start == core_.start() && core_.now() == phase::starting)
+        then();
+    });
     return false;
   }
-  if (durable_ == told_)
-    return true;
   tell_engine([this, then, failed, start = core_.start()](const result<void>& outcome) {
     if (start != core_.start())
       return;
@@ -98,7 +112,8 @@ bool egress::settle(const then_function& then, const otherwise_function& failed)
 
 /// In a running sandbox it holds when this is answered; one that starts runs nothing before
 /// settle() is done.
-void egress::apply(const egress_policy& policy, const reply<network_state>& to) {
+void egress::apply(const egress_policy& policy, const reply<network_state>& to,
+                   const request_context& context) {
   durable_ = {policy, recorded_orders(core_)};
   const bool running = core_.runs();
   auto now = state(running);
@@ -110,12 +125,15 @@ void egress::apply(const egress_policy& policy, const reply<network_state>& to) 
                                     {"dry_run", policy.dry_run}});
   if (!running)
     return to.deliver(now);
-  const auto tell = [this, to, now] {
-    tell_engine([to, now](const result<void>& outcome) {
-      outcome ? to.deliver(now) : to.fail(outcome.reason());
-    });
-  };
-  trusted_ == recorded_authority(core_) ? tell() : trust_authority(tell);
+  tell_engine([=, this](const result<void>& outcome) {
+    if (!outcome)
+      return to.fail(outcome.reason());
+    if (tried_ == recorded_authority(core_) || !core_.runs())
+      return to.deliver(now);
+    // One that stands still goes on for that.
+    const auto trust = [=, this] { trust_authority([to, now] { to.deliver(now); }); };
+    core_.when_running({trust, [to, now](const error&) { to.deliver(now); }, context});
+  });
 }
 
 void egress::write(const egress_policy& policy, const std::optional<sealed_rules>& requests,
@@ -133,7 +151,7 @@ void egress::write(const egress_policy& policy, const std::optional<sealed_rules
         changes.insert(changes.end(), made->begin(), made->end());
       }
       record().write(std::move(changes), context);
-      record().when_durable([=, this] { apply(policy, to); }, to.otherwise());
+      record().when_durable([=, this] { apply(policy, to, context); }, to.otherwise());
     },
     to.otherwise());
 }

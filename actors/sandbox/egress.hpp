@@ -39,16 +39,18 @@ private:
   network_state state(bool running) const;
   void write(const egress_policy& policy, const std::optional<sealed_rules>& requests,
              const reply<network_state>& to, const request_context& context);
-  void apply(const egress_policy& policy, const reply<network_state>& to);
+  void apply(const egress_policy& policy, const reply<network_state>& to,
+             const request_context& context);
   void tell_engine(std::function<void(const result<void>&)> told);
   void trust_authority(std::function<void()> then);
+  void note_trust(const result<void>& outcome);
   template <class... Ts>
   void when_alive(const reply<Ts...>& to, const request_context& context, then_function go);
 
   // Of this start.
-  orders durable_;      ///< As it is durable,
-  orders told_;         ///< and as the engine has been told.
-  std::string trusted_; ///< The authority that its programs believe.
+  orders durable_;    ///< As it is durable,
+  orders told_;       ///< and as the engine has been told.
+  std::string tried_; ///< The authority that its programs were told to believe.
 };
 
 } // namespace insula::actors::inside_sandbox

@@ -15,6 +15,7 @@ namespace {
 
 constexpr const char* requests_key = "requests";
 constexpr const char* authority_key = "authority";
+constexpr const char* trusted_key = "authority_trusted";
 
 /// Two texts, as a value of the record.
 std::pair<std::string, std::string> pair_in(const core& of, const char* key) {
@@ -71,8 +72,10 @@ sealed_rules recorded_rules(const core& of) {
 runtime::request_orders recorded_orders(const core& of) {
   runtime::request_orders orders;
   orders.sealed_rules = recorded_rules(of).sealed;
-  if (orders.empty())
+  if (orders.empty() && of.record().find(requests_key) == nullptr)
     return {};
+  if (orders.empty()) // They cannot be read, and without them nothing may be let through.
+    orders.sealed_rules = "unreadable";
   std::tie(orders.certificate, orders.sealed_key) = pair_in(of, authority_key);
   if (const auto& rule = of.options().claims) {
     const auto& entries = of.record().entries();
@@ -84,6 +87,14 @@ runtime::request_orders recorded_orders(const core& of) {
 
 std::string recorded_authority(const core& of) {
   return pair_in(of, authority_key).first;
+}
+
+bool is_authority_trusted(const core& of) {
+  return of.record().find(trusted_key) != nullptr;
+}
+
+storage::change change_of_trust(bool is_trusted) {
+  return {trusted_key, is_trusted ? std::optional<std::string>{"1"} : std::nullopt};
 }
 
 const std::map<std::string, std::string>& trust_environment() {

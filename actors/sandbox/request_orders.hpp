@@ -23,6 +23,10 @@ runtime::request_orders recorded_orders(const core& of);
 /// The certificate that programs believe, as PEM. Empty: there is none.
 std::string recorded_authority(const core& of);
 
+/// Have its programs been told of it, and was there a place for it?
+bool is_authority_trusted(const core& of);
+storage::change change_of_trust(bool is_trusted);
+
 /// Variables by which programs that do not look where the system has its authorities find them.
 const std::map<std::string, std::string>& trust_environment();
 

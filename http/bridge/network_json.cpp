@@ -248,7 +248,7 @@ void write_all_rules(writer& out, const egress_policy& policy,
     out.member("target", each.target).end_object();
   }
   for (std::size_t i = 0; i < requests.size(); ++i)
-    if (!written[i])
+    if (!written[i] && policy.allow_rest) // Else its domain is not allowed any more.
       write_request_rule(out, requests[i]);
   out.end_array();
 }

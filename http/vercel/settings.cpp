@@ -481,7 +481,7 @@ token_claims claims_of(const std::string& sandbox, const api_metadata& all, std:
   const auto is = at == all.end() ? std::nullopt : read_settings(at->second);
   if (!is) // It is another API's.
     return {{"team_id", usual_team},
-            {"project_id", "insula"},
+            {"project_id", "insula/sandboxes"}, // Which no project of the API is.
             {"sandbox_id", sandbox},
             {"sandbox_name", sandbox}};
   return {{"team_id", usual_team},

@@ -103,6 +103,7 @@ struct server_connection {
   std::unique_ptr<outgoing> single;
   std::unique_ptr<http2_connection> shared;
   std::chrono::steady_clock::time_point idle_since{};
+  std::uint64_t generation = 0;
   bool was_used = false;
 };
 using connection_pointer = std::shared_ptr<server_connection>;
@@ -207,6 +208,7 @@ public:
     end_servers();
   }
   void end_servers() {
+    ++generation_;
     let_go_of(drops::all);
     // What goes on may have a moment to end.
     auto old = std::exchange(clients_, {});
@@ -293,6 +295,9 @@ private:
       around_.refused(host, port, "a request for another host than its connection is for");
       co_return co_await refuse(in, 421, "This connection is for " + name + " alone.");
     }
+    if (!rules->covers(name)) // Others are the broker's until the gateway has heard of new rules.
+      co_return co_await refuse(in, 503,
+                                "There are no rules for " + name + " any more; ask again.");
     if (in.head.target != "*" && rules->looks_at_paths(name))
       if (const auto why = why_unclear(in.head.path()); !why.empty())
         co_return co_await refuse(in, 400, why);
@@ -330,6 +335,9 @@ private:
   task<exchanged> forward(incoming& in, request_head head, const forward_action& to,
                           const std::string& name, std::uint16_t port) {
     const forward_url url{to.url};
+    if (in.head.target != "*") // The path goes below that of the URL.
+      if (const auto why = why_unclear(in.head.path()); !why.empty())
+        co_return co_await refuse(in, 400, why);
     const auto token = co_await around_.token(to.url);
     if (!token)
       co_return co_await refuse(in, 502,
@@ -461,6 +469,7 @@ private:
       co_return error{errc::limit_reached,
                       host + ": there are too many connections to it, or to " + "all servers"};
     auto place = std::make_unique<server_place>(servers_, key);
+    const auto generation = generation_;
     auto socket = co_await around_.dial(host, port);
     if (!socket)
       co_return error{errc::io_failed, host + ": " + socket.reason().message};
@@ -469,6 +478,9 @@ private:
     const auto secured = co_await made->way.connect_tls(*trusted_, host, tls_patience, !upgrades);
     if (!secured)
       co_return error{errc::io_failed, host + ": " + secured.reason().message};
+    if (generation != generation_) // Where it leads may be denied by now.
+      co_return error{errc::io_failed, host + ": what it may reach has changed; ask again"};
+    made->generation = generation;
     if (made->way.protocol() != "h2") {
       made->single = make_http1_outgoing(made->way);
       co_return made;
@@ -491,7 +503,7 @@ private:
   }
 
   void keep(const std::string& host, std::uint16_t port, const connection_pointer& which) {
-    if (ends_)
+    if (ends_ || which->generation != generation_)
       return;
     auto& kept = idle_[key_of(host, port)];
     if (kept.size() >= most_idle)
@@ -551,6 +563,7 @@ private:
   const std::shared_ptr<server_count> servers_ = std::make_shared<server_count>();
   boost::asio::steady_timer sweep_;
   std::size_t open_ = 0;
+  std::uint64_t generation_ = 0; ///< Of connections to servers: those of an earlier one end.
   bool ends_ = false, sweeps_ = false;
 };
 

@@ -12,6 +12,7 @@
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/asio/write.hpp>
 
+#include <openssl/crypto.h>
 #include <openssl/evp.h>
 
 #include <algorithm>
@@ -29,7 +30,8 @@ using namespace std::chrono_literals;
 using boost::system::error_code;
 namespace asio = boost::asio;
 
-constexpr auto dial_patience = 30s, token_patience = 10s, orders_patience = 10s;
+constexpr auto dial_patience = 30s, token_patience = 10s, orders_patience = 10s,
+               gateway_patience = 15s;
 constexpr std::int64_t token_kept_s = 60;
 constexpr std::size_t most_tokens_kept = 256;
 
@@ -104,7 +106,8 @@ struct program::server_way {
 
 program::program(asio::io_context& io, unique_fd spawner)
     : io_(io)
-    , spawner_(io, spawner.release()) {}
+    , spawner_(io, spawner.release())
+    , alone_(io) {}
 
 program::~program() = default;
 
@@ -129,6 +132,7 @@ void program::hear_spawner() {
       ::fcntl(way.get(), F_SETFL, O_NONBLOCK);
       if (said.what == order::gateway) {
         lose_gateway();
+        alone_.cancel();
         gateway_ = std::make_shared<gateway_way>(io_, std::move(way));
         hear_gateway(gateway_);
       } else {
@@ -179,6 +183,12 @@ void program::lose_gateway() {
   const auto way = std::exchange(gateway_, nullptr);
   if (!way)
     return;
+  // If none is given, a broken way was all that was wrong: the next broker has another.
+  alone_.expires_after(gateway_patience);
+  alone_.async_wait([this](const error_code& stopped) {
+    if (!stopped && !gateway_)
+      io_.stop();
+  });
   error_code ignored;
   way->packets.close(ignored);
   for (auto& [id, each] : std::exchange(way->dials, {}))
@@ -402,7 +412,9 @@ void program::handle(const std::shared_ptr<server_way>& way, const frame& head, 
   answer.error = 0;
   std::string told;
   if (head.what == question::use) {
-    if (const auto done = use(text); !done) {
+    const auto done = use(text);
+    OPENSSL_cleanse(text.data(), text.size());
+    if (!done) {
       answer.error = static_cast<std::int32_t>(done.reason().code);
       told = done.reason().message;
     }

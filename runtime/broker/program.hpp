@@ -6,6 +6,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 
 #include <cstdint>
 #include <deque>
@@ -63,6 +64,7 @@ private:
 
   boost::asio::io_context& io_;
   socket spawner_;
+  boost::asio::steady_timer alone_;      ///< Without a gateway.
   std::shared_ptr<gateway_way> gateway_; ///< Null: there is none now.
   std::shared_ptr<server_way> server_;
   std::shared_ptr<broker> broker_;

@@ -129,6 +129,11 @@ result<std::shared_ptr<const rule_set>> rule_set::make(std::vector<request_rule>
   return made;
 }
 
+bool rule_set::covers(std::string_view name) const {
+  return std::any_of(rules_.begin(), rules_.end(),
+                     [&](const auto& each) { return egress::matches(each.domain, name); });
+}
+
 bool rule_set::looks_at_paths(std::string_view name) const {
   return std::any_of(rules_.begin(), rules_.end(), [&](const auto& each) {
     return each.match.path && egress::matches(each.domain, name);

@@ -23,6 +23,8 @@ public:
   std::optional<std::size_t> find(std::string_view name, const request_head& request) const;
   /// Does a rule of that name look at paths?
   bool looks_at_paths(std::string_view name) const;
+  /// Is any of them for this name?
+  bool covers(std::string_view name) const;
   const request_rule& operator[](std::size_t at) const { return rules_[at]; }
   std::size_t size() const { return rules_.size(); }
 

@@ -42,9 +42,10 @@ void outbound::start() {
     const auto policy = self->tenant_->policy();
     for (const auto& each : found.all) {
       const auto* kind = self->tenant_->shared().reserved().kind_of(each);
-      const auto denied = kind != nullptr ? std::string{kind}
-                          : policy        ? policy->denies(each)
-                                          : "it is not known yet what it may reach";
+      const auto denied = kind != nullptr               ? std::string{kind}
+                          : policy && policy->dry_run() ? std::string{}
+                          : policy                      ? policy->denies(each)
+                                                        : "it is not known yet what it may reach";
       if (!denied.empty())
         self->why_ = "its address is refused (" + denied + ")";
       else if (self->left_.size() < most_outbound)
@@ -103,7 +104,8 @@ void outbound::begin() {
       self->deadline_.cancel();
       // The policy may be another one by now.
       const auto policy = self->tenant_->policy();
-      if (const auto denied = policy ? policy->denies(*self->dialled_) : ""; !denied.empty())
+      const bool judges = policy && !policy->dry_run();
+      if (const auto denied = judges ? policy->denies(*self->dialled_) : ""; !denied.empty())
         return self->not_there("its address is refused (" + denied + ")");
       unique_fd connected{self->server_.release()};
       tune(connected.get());
