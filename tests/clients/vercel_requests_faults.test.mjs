@@ -399,6 +399,12 @@ asyncio.run(main())
     assert.match(await status('https://api.site.test/'), /^200/);
   });
 
+  test('a client has 2,000 requests answered, a hundred at once, over one connection', limit, async () => {
+    await allow({ 'api.site.test': set() });
+    assert.match(await out(`seq 2000 | sed 's|.*|url=https://api.site.test/&\\noutput=/dev/null|' > /tmp/many
+      curl -sv --http2 -Z --parallel-max 100 -w '%{http_code}\\n' -K /tmp/many 2> /tmp/many.said | sort | uniq -c; grep -c 'Connected to' /tmp/many.said; rm /tmp/many*`), /^ *2000 200\n1\n$/);
+  });
+
   test('large bodies go both ways through little memory', limit, async () => {
     process.kill(await broker(mine), 'SIGKILL'); // The next one has had no flood.
     await allow({ 'large.site.test': set(), 'upload.site.test': set() });
