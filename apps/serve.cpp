@@ -481,6 +481,7 @@ result<void> run(const config& values, const config_origin& from) {
   auto opened = key_files::open(values, time.unix_ms() / 1000);
   if (!opened)
     return opened.reason();
+  ::prctl(PR_SET_DUMPABLE, 0, 0, 0, 0); // No image of memory that has had secrets in it is written.
   // What seals secrets of sandboxes, and what signs tokens about them, for as long as this runs.
   const auto secrets = std::make_shared<const secret_box>(std::move(opened->secrets));
   const auto issuer =

@@ -18,6 +18,7 @@
 #include <chrono>
 #include <deque>
 #include <map>
+#include <mutex>
 #include <utility>
 
 namespace insula::runtime {
@@ -67,6 +68,11 @@ public:
   void measure(std::uint32_t slot, on_figures_function tell);
   void forget(std::uint32_t slot);
   void let_go();
+  /// The spawner is not asked any more. Any thread.
+  void part() {
+    const std::lock_guard hold{guard_};
+    spawner_ = nullptr;
+  }
 
   boost::asio::io_context& io_;
 
@@ -109,6 +115,14 @@ private:
   }
   bool is_current(const pointer& which) const { return find(which->where.slot) == which; }
 
+  /// False: there is no spawner to be asked any more.
+  template <class Ask>
+  bool with_spawner(Ask ask) {
+    const std::lock_guard hold{guard_};
+    if (spawner_ != nullptr)
+      ask(*spawner_);
+    return spawner_ != nullptr;
+  }
   void open(const pointer& which);
   void open_later(const pointer& which);
   void opened(const pointer& which, result<unique_fd> made);
@@ -122,6 +136,7 @@ private:
   void watch();
   void look_at_clock();
 
+  std::mutex guard_;        ///< For the next.
   spawner_client* spawner_; ///< Null: this has let go.
   std::map<std::uint32_t, pointer> all_;
   std::uint64_t last_id_ = 0;
@@ -130,19 +145,21 @@ private:
 };
 
 void broker_client::shared::use(held_slot where, broker_orders orders, on_set_function on_set) {
-  if (spawner_ == nullptr)
+  if (!with_spawner([&](spawner_client& spawner) {
+        if (find(where.slot))
+          return;
+        spawner.hear_of_broker(where.slot, [weak = weak_from_this(), slot = where.slot] {
+          if (const auto self = weak.lock())
+            boost::asio::post(self->io_, [self, slot] {
+              if (const auto gone = self->find(slot))
+                self->lost(gone, gone->to);
+            });
+        });
+      }))
     return;
   auto& which = all_[where.slot];
-  if (!which) {
+  if (!which)
     which = std::make_shared<one>(io_);
-    spawner_->hear_of_broker(where.slot, [weak = weak_from_this(), slot = where.slot] {
-      if (const auto self = weak.lock())
-        boost::asio::post(self->io_, [self, slot] {
-          if (const auto gone = self->find(slot))
-            self->lost(gone, gone->to);
-        });
-    });
-  }
   const auto mine = which;
   mine->where = where;
   mine->orders = std::move(orders);
@@ -157,8 +174,7 @@ void broker_client::shared::use(held_slot where, broker_orders orders, on_set_fu
 
 void broker_client::shared::end(held_slot where) {
   const auto gone = find(where.slot);
-  if (spawner_ != nullptr)
-    spawner_->end_broker(where);
+  with_spawner([&](spawner_client& spawner) { spawner.end_broker(where); });
   if (gone)
     forget(where.slot);
 }
@@ -178,7 +194,7 @@ void broker_client::shared::forget(std::uint32_t slot) {
 }
 
 void broker_client::shared::let_go() {
-  spawner_ = nullptr;
+  part();
   deadline_.cancel();
   boost::system::error_code ignored;
   for (auto& [slot, each] : std::exchange(all_, {})) {
@@ -191,11 +207,13 @@ void broker_client::shared::let_go() {
 }
 
 void broker_client::shared::open(const pointer& which) {
-  if (spawner_ == nullptr || std::exchange(which->opening, true))
+  if (std::exchange(which->opening, true))
     return;
-  spawner_->open_broker(which->where, [self = shared_from_this(), which](result<unique_fd> made) {
-    const auto got = std::make_shared<result<unique_fd>>(std::move(made));
-    boost::asio::post(self->io_, [self, which, got] { self->opened(which, std::move(*got)); });
+  with_spawner([&](spawner_client& spawner) {
+    spawner.open_broker(which->where, [self = shared_from_this(), which](result<unique_fd> made) {
+      const auto got = std::make_shared<result<unique_fd>>(std::move(made));
+      boost::asio::post(self->io_, [self, which, got] { self->opened(which, std::move(*got)); });
+    });
   });
 }
 
@@ -245,7 +263,7 @@ void broker_client::shared::lost(const pointer& which, const way& its) {
   which->to.reset();
   for (auto& [id, each] : std::exchange(which->figures, {}))
     each.second(silent);
-  if (!is_current(which) || spawner_ == nullptr)
+  if (!is_current(which))
     return;
   if (clock::now() - which->opened > good_life)
     which->next_pause = first_pause;
@@ -380,6 +398,7 @@ broker_client::broker_client(boost::asio::io_context& io, spawner_client& spawne
     : shared_(std::make_shared<shared>(io, spawner)) {}
 
 broker_client::~broker_client() {
+  shared_->part();
   let_go();
 }
 

@@ -265,6 +265,7 @@ function open_network(id) {
     {
       form: { element: part('policy'), elements_of },
       figures: part('network-figures'),
+      requests: { rows: part('request-rule-rows'), section: part('request-rules-section') },
       refusals: { rows: part('refusal-rows'), table: part('refusals'), none: part('no-refusals') },
       failures: { rows: part('failure-rows'), table: part('failures'), none: part('no-failures') },
     },

@@ -1,4 +1,5 @@
-// What a sandbox may reach: its policy, which can be changed here, what it has had, and what was refused or has failed last.
+// What a sandbox may reach: its policy, which can be changed here, what it has had, what is done with its requests, and what
+// was refused or has failed last.
 
 const reasons = {
   refused: 'refused by the other end',
@@ -8,13 +9,33 @@ const reasons = {
   unresolved: 'no address for this name',
 };
 
+const is_about_requests = ({ transform, forward, respond }) => Boolean(transform ?? forward ?? respond);
+
+/// What a request has to have, in few words.
+function match_text({ method, path, queryString = [], headers = [] } = {}) {
+  const text = ({ exact, startsWith, regex }) => exact ?? (startsWith === undefined ? `/${regex}/` : `${startsWith}\u2026`);
+  const pair = (what) => ({ key, value }) => `${what} ${key ? text(key) : 'of any name'}${value ? `: ${text(value)}` : ''}`;
+  const all = [...queryString.map(pair('query')), ...headers.map(pair('header'))];
+  if (path) all.unshift(`path ${text(path)}`);
+  if (method) all.unshift(method.join(', '));
+  return all.join(', ') || 'all';
+}
+
+/// Values of headers are known to nobody here.
+function action_text({ transform, forward, respond }) {
+  if (transform) return `transform: ${transform.headerNames.join(', ')}`;
+  if (forward) return `forward: ${forward}`;
+  return `respond: ${[respond.status, ...respond.headerNames].join(', ')}`;
+}
+
 class NetworkView {
-  /// `form`, `figures`, `refusals`, `failures`: where they stand. `failed`: is told what went wrong.
-  constructor({ form, figures, refusals, failures }, id, { failed }) {
-    Object.assign(this, { form, figures, refusals, failures, id, failed });
+  /// `form`, `figures`, `requests`, `refusals`, `failures`: where they stand. `failed`: is told what went wrong.
+  constructor({ form, figures, requests, refusals, failures }, id, { failed }) {
+    Object.assign(this, { form, figures, requests, refusals, failures, id, failed });
     const { error, state } = form.elements_of;
     error.textContent = state.textContent = '';
     this.changed = false;
+    this.has_request_rules = this.was_warned = false;
     this.submit = (event) => {
       event.preventDefault();
       this.save();
@@ -43,6 +64,7 @@ class NetworkView {
       if (this.closed) return;
       if (!this.changed) this.show_policy(said.policy);
       this.show_figures(said);
+      this.show_requests(said);
     } catch (why) {
       if (this.closed) return;
       this.failed(why);
@@ -55,7 +77,8 @@ class NetworkView {
     const { rest, rules, dry_run } = this.form.elements_of;
     this.policy = policy;
     rest.value = policy.default;
-    rules.value = policy.rules.map(({ action, target }) => `${action} ${target}`).join('\n');
+    // Of several rules about the requests of a domain there is one line.
+    rules.value = [...new Set(policy.rules.map(({ action, target }) => `${action} ${target}`))].join('\n');
     dry_run.checked = policy.dry_run;
   }
 
@@ -75,24 +98,50 @@ class NetworkView {
     this.list(this.failures, figures?.last_failures, (each) => this.row_of(each, 'Reason', reasons[each.reason] ?? each.reason));
   }
 
+  show_requests({ policy, figures }) {
+    const rules = policy.rules.filter(is_about_requests);
+    this.has_request_rules = rules.length !== 0;
+    this.requests.section.hidden = !this.has_request_rules;
+    const counted = [...(figures?.request_rules ?? [])];
+    this.requests.rows.replaceChildren(...rules.map((rule) => {
+      // Both have the rules of one domain in the same order, and not the domains.
+      const at = counted.findIndex(({ target }) => target === rule.target);
+      const [did] = at < 0 ? [] : counted.splice(at, 1);
+      return this.row({
+        Target: rule.target,
+        'Which requests': match_text(rule.match),
+        'What is done': action_text(rule),
+        Requests: did ? String(did.requests) : unknown,
+        Received: did ? bytes_text(did.bytes_in) : unknown,
+        Sent: did ? bytes_text(did.bytes_out) : unknown,
+        'Last status': did?.last_status ? String(did.last_status) : unknown,
+      }, ['Requests', 'Received', 'Sent', 'Last status']);
+    }));
+  }
+
   list({ rows, table, none }, last = [], row_of) {
     table.hidden = last.length === 0;
     none.hidden = last.length !== 0;
     rows.replaceChildren(...last.map(row_of));
   }
 
-  row_of({ at, protocol, name, address, port }, why, words) {
+  /// Of texts by the names of their columns, some of which have numbers.
+  row(texts, numbers = []) {
     const row = document.createElement('tr');
     row.setAttribute('role', 'row');
-    const what = [new Date(at).toLocaleTimeString(), name || address, `${protocol} ${port}`, words];
-    for (const [i, label] of ['Time', 'Name or address', 'Port', why].entries()) {
+    for (const [label, text] of Object.entries(texts)) {
       const cell = document.createElement('td');
       cell.setAttribute('role', 'cell');
       cell.dataset.label = label;
-      cell.textContent = what[i];
+      if (numbers.includes(label)) cell.className = 'number';
+      cell.textContent = text;
       row.append(cell);
     }
     return row;
+  }
+
+  row_of({ at, protocol, name, address, port }, why, words) {
+    return this.row({ Time: new Date(at).toLocaleTimeString(), 'Name or address': name || address, Port: `${protocol} ${port}`, [why]: words });
   }
 
   refusal_row(each) {
@@ -126,6 +175,11 @@ class NetworkView {
   async save() {
     const { rest, rules, dry_run, error, state, save } = this.form.elements_of;
     error.textContent = state.textContent = '';
+    if (this.has_request_rules && !this.was_warned) {
+      this.was_warned = true;
+      error.textContent = 'The rules about requests cannot be written here, since their values are not known. Save again to remove them.';
+      return;
+    }
     save.disabled = true;
     try {
       const said = await node.set_network(this.id, {
@@ -135,7 +189,7 @@ class NetworkView {
         match_host: this.policy?.match_host ?? true,
       });
       if (this.closed) return;
-      this.changed = false;
+      this.changed = this.was_warned = false;
       this.show_policy(said.policy);
       state.textContent = said.running ? 'Saved. It holds now.' : 'Saved. It holds from its next start on.';
       this.look();

@@ -101,7 +101,8 @@ bool egress::settle(const then_function& then, const otherwise_function& failed)
 void egress::apply(const egress_policy& policy, const reply<network_state>& to) {
   durable_ = {policy, recorded_orders(core_)};
   const bool running = core_.runs();
-  const auto now = state(running);
+  auto now = state(running);
+  now.policy = policy; // The record may have a later one that is not durable yet.
   log::info("sandbox.network_set", {{"id", core_.id()},
                                     {"default", policy.allow_rest ? "allow" : "deny"},
                                     {"rules", policy.rules.size()},

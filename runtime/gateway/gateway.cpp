@@ -47,25 +47,6 @@ void confine(tenant& which, std::string_view reach) {
                 std::move(hosts));
 }
 
-/// The first lines of a question::policy. None: they are wrong.
-std::optional<carried_names> take_carried(std::string_view& text) {
-  carried_names names;
-  while (text.starts_with("carry ") || text.starts_with("forward ")) {
-    auto line = take_until(text, '\n');
-    const auto what = take_until(line, ' ');
-    const std::string name{take_until(line, ' ')};
-    std::uint16_t port = 0;
-    std::from_chars(line.data(), line.data() + line.size(), port);
-    if (name.empty() || (what == "forward" && port == 0))
-      return std::nullopt;
-    if (what == "carry")
-      names.domains.push_back(name);
-    else
-      names.forwards.emplace(name, port);
-  }
-  return names;
-}
-
 } // namespace
 
 gateway::gateway(boost::asio::io_context& io, unique_fd spawner)

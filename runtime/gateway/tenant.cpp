@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <charconv>
 #include <chrono>
 #include <sys/socket.h>
 
@@ -50,6 +51,30 @@ bool is_own(const egress::ip_address& address) {
 }
 
 } // namespace
+
+std::optional<carried_names> take_carried(std::string_view& text) {
+  carried_names names;
+  const auto take_until = [](std::string_view& from, char separator) {
+    const auto end = from.find(separator);
+    const auto part = from.substr(0, end);
+    from.remove_prefix(end == std::string_view::npos ? from.size() : end + 1);
+    return part;
+  };
+  while (text.starts_with("carry ") || text.starts_with("forward ")) {
+    auto line = take_until(text, '\n');
+    const auto what = take_until(line, ' ');
+    const std::string name{take_until(line, ' ')};
+    std::uint16_t port = 0;
+    std::from_chars(line.data(), line.data() + line.size(), port);
+    if (name.empty() || (what == "forward" && port == 0))
+      return std::nullopt;
+    if (what == "carry")
+      names.domains.push_back(name);
+    else
+      names.forwards.emplace(name, port);
+  }
+  return names;
+}
 
 tenant::tenant(world& in, std::vector<unique_fd> sockets, const tenant* as)
     : world_(in)

@@ -42,6 +42,9 @@ struct carried_names {
   std::set<std::pair<std::string, std::uint16_t>> forwards;
 };
 
+/// Takes the first lines of a question::policy. None: they are wrong.
+std::optional<carried_names> take_carried(std::string_view& text);
+
 /// One sandbox, or the program of one of its mounts: what arrives from it, what it may reach and
 /// what it has had. Single-threaded. All that is done for it is done in its turn and charged to it.
 /// Ceilings: limits::gateway_connections at once, most_questions to the DNS that wait for an

@@ -514,6 +514,35 @@ describe('the console', () => {
       await shows(page.getByRole('alert').getByText(why));
     }
     assert.equal((await policy()).policy.rules.length, 3);
+
+    // Rules about requests are shown without their values, and are removed by no mistake.
+    const about_requests = JSON.stringify({
+      default: 'deny',
+      rules: [
+        { action: 'allow', target: 'c.example', match: { method: ['GET'], path: { startsWith: '/v1/' } }, respond: { status: 403, headers: { 'x-why': 'hidden-value' } } },
+        { action: 'allow', target: 'd.example', transform: { headers: { authorization: 'hidden-value' } } },
+        { action: 'allow', target: 'c.example', forward: 'https://proxy.example/base' },
+      ],
+    });
+    assert.equal((await call('PUT', `/v1/sandbox/${id}/network`, { body: about_requests })).status, 200);
+    await reach('curl -s https://c.example/v1/x');
+    await page.reload();
+    const about = (at) => page.locator('#request-rule-rows tr').nth(at);
+    await shows(about(0).getByText('403', { exact: true }));
+    const words_of = async (at) => (await about(at).locator('td').allTextContents()).slice(0, 4);
+    assert.deepEqual(await words_of(0), ['c.example', 'GET, path /v1/\u2026', 'respond: 403, x-why', '1']);
+    assert.deepEqual(await words_of(1), ['c.example', 'all', 'forward: https://proxy.example/base', '0']);
+    assert.deepEqual(await words_of(2), ['d.example', 'all', 'transform: authorization', '0']);
+    assert.doesNotMatch(await page.content(), /hidden-value/);
+    assert.equal(await rules.inputValue(), 'allow c.example\nallow d.example');
+    await picture('console-request-rules');
+    await rules.fill('allow b.example\nallow a.example\ndeny 198.51.100.0/24');
+    await save.click();
+    await shows(page.getByRole('alert').getByText('Save again to remove them'));
+    assert.equal((await policy()).policy.rules.length, 3);
+    await save.click();
+    await shows(page.getByText('Saved. It holds now.'));
+    await page.locator('#request-rules').waitFor({ state: 'hidden' });
     await page.setViewportSize({ width: 390, height: 780 });
     assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= innerWidth));
     await page.setViewportSize({ width: 1180, height: 720 });

@@ -97,8 +97,9 @@ private:
       return ESRCH;
     if (head.what == gateway::question::figures)
       return 0;
-    const bool sets = head.what == gateway::question::domains ||
-                      (head.what == gateway::question::policy && policy_from_text(text));
+    std::string_view left = text;
+    const bool sets = head.what == gateway::question::policy && gateway::take_carried(left) &&
+                      policy_from_text(left);
     if (!sets)
       return EINVAL;
     if (head.epoch < at->second)

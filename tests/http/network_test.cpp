@@ -82,11 +82,11 @@ TEST_CASE("rules about requests, and what is told of them", "[http][network]") {
     wrong(R"("action":"deny","forward":"https://b.example")").starts_with("error: only a rule"));
   CHECK(wrong(R"("action":"allow","forward":"http://b.example")")
           .starts_with("error: forward: the URL must begin with https://"));
-  CHECK(wrong(R"("action":"allow","transform":{"headers":{"host":"x"}}")")
+  CHECK(wrong(R"("action":"allow","transform":{"headers":{"host":"x"}})")
           .starts_with("error: header \"host\" cannot be set"));
-  CHECK(wrong(R"("action":"allow","transform":{"headers":{"x":"<redacted>"}}")")
+  CHECK(wrong(R"("action":"allow","transform":{"headers":{"x":"<redacted>"}})")
           .starts_with("error: header \"x\" has the value <redacted>"));
-  CHECK(wrong(R"("action":"allow","transform":{"headerNames":["x"]}")")
+  CHECK(wrong(R"("action":"allow","transform":{"headerNames":["x"]})")
           .starts_with("error: transform must be an object with headers"));
   CHECK(wrong(R"("action":"allow","match":{"path":{"contains":"x"}},"forward":"https://b.example")")
           .starts_with("error: "));
@@ -175,7 +175,7 @@ TEST_CASE("a policy is set and read without a start", "[http][network]") {
   CHECK(got.status == 200);
   CHECK(
     got.body.substr(got.body.find("\"running\"")) ==
-    R"("running":true,"figures":{"bytes_in":10,"bytes_out":20,"connections":3,"open_connections":1,"refusals":2,"gateway_ms":4,"last_refusals":[{"at":"2023-11-14T22:13:20.123Z","protocol":"tcp","name":"b.example","address":"9.9.9.9","port":443,"rule":"default","let_through":false}],"failures":7,"last_failures":[{"at":"2023-11-14T22:13:20.123Z","protocol":"tcp","name":"a.example","address":"9.9.9.9","port":25,"reason":"timed_out"}]}})");
+    R"("running":true,"figures":{"bytes_in":10,"bytes_out":20,"connections":3,"open_connections":1,"refusals":2,"gateway_ms":4,"last_refusals":[{"at":"2023-11-14T22:13:20.123Z","protocol":"tcp","name":"b.example","address":"9.9.9.9","port":443,"rule":"default","let_through":false}],"request_rules":[],"failures":7,"last_failures":[{"at":"2023-11-14T22:13:20.123Z","protocol":"tcp","name":"a.example","address":"9.9.9.9","port":25,"reason":"timed_out"}]}})");
 }
 
 TEST_CASE("a policy with too many rules is too large", "[http][network]") {

@@ -134,7 +134,7 @@ TEST_CASE("Vercel: what is asked for is read, and what is wrong is named", "[htt
     {R"("networkPolicy":{"allow":["a b"]})", "networkPolicy"},
     {R"("networkPolicy":{"allow":["10.0.0.0/8"]})", "networkPolicy"},
     {R"("networkPolicy":{"mode":"odd"})", "mode"},
-    {R"("networkPolicy":{"allow":{"a.example":[{"forwardURL":"https://x"}]}})", "not supported"},
+    {R"("networkPolicy":{"allow":{"a.example":[{"forwardURL":"http://x"}]}})", "https://"},
     {R"("source":{"type":"git","url":"file:///etc"})", "source.url"},
     {R"("source":{"type":"odd"})", "source.type"}};
   for (const auto& [members, named] : wrong) {
