@@ -181,6 +181,7 @@ void broker_client::shared::use(held_slot where, broker_orders orders, on_set_fu
   mine->where = where;
   mine->orders = std::move(orders);
   mine->waiting.emplace_back(clock::now() + limits::gateway_patience, std::move(on_set));
+  mine->next_pause = first_pause; // Somebody waits, also if the broker has just ended.
   watch();
   if (mine->to)
     tell_orders(mine);

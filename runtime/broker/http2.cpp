@@ -31,6 +31,7 @@ constexpr std::size_t max_dropped_head_bytes = 4 * max_head_bytes;
 constexpr std::size_t most_handlers = 2 * http2_streams, most_waiting_frames = 2048;
 constexpr std::size_t most_acknowledgements = 256, most_continuations = 8;
 constexpr double most_resets = 500, resets_each_second = 50;
+constexpr std::uint64_t most_frames = 1u << 30; ///< More than can come.
 constexpr std::chrono::seconds end_patience{5};
 constexpr std::uint64_t field_overhead = 32; ///< As RFC 9113 counts it.
 
@@ -163,6 +164,8 @@ public:
     nghttp2_option_set_max_settings(options, 32);
     nghttp2_option_set_max_outbound_ack(options, most_acknowledgements);
     nghttp2_option_set_max_continuations(options, most_continuations);
+    // nghttp2 counts those of streams that are over as well; count_reset() does not.
+    nghttp2_option_set_stream_reset_rate_limit(options, most_frames, most_frames);
     nghttp2_option_set_max_send_header_block_length(options, 2 * max_sent_head_bytes);
     nghttp2_session_callbacks_set_on_begin_headers_callback(callbacks, on_begin_headers);
     nghttp2_session_callbacks_set_on_header_callback(callbacks, on_header);
@@ -468,7 +471,8 @@ private:
   }
   /// Says that it is too much, and ends.
   void end_with_calm() { nghttp2_session_terminate_session(session_, NGHTTP2_ENHANCE_YOUR_CALM); }
-  /// Those of this side count as well: a client can have each request reset that it begins.
+  /// Of streams that are not over. Those of this side count as well: a client can have each request
+  /// reset that it begins.
   void count_reset() {
     if (serves_ && !resets_.take())
       end_with_calm();
@@ -549,11 +553,11 @@ private:
     auto& self = *static_cast<session*>(me);
     if (frame->hd.type == NGHTTP2_GOAWAY)
       self.is_going_ = true;
-    if (frame->hd.type == NGHTTP2_RST_STREAM)
-      self.count_reset();
     const auto at = self.all_.find(frame->hd.stream_id);
     if (at == self.all_.end())
       return 0;
+    if (frame->hd.type == NGHTTP2_RST_STREAM)
+      self.count_reset();
     const auto of = at->second;
     const bool ends = (frame->hd.flags & NGHTTP2_FLAG_END_STREAM) != 0;
     return without_exceptions([&] {

@@ -276,6 +276,23 @@ TEST_CASE("a client can have its own requests reset only so often", "[broker]") 
   });
 }
 
+TEST_CASE("streams that are reset when they are over do not count", "[broker]") {
+  attacked it{say_ok};
+  it.run([&]() -> task<void> {
+    for (std::int32_t i = 0; i < 2000; ++i) {
+      const auto id = 2 * i + 1;
+      co_await it.client->say(headers_of(id, block_of("GET")));
+      std::optional<heard_frame> last;
+      do
+        last = co_await it.client->next();
+      while (last && (last->id != id || (last->flags & ends_stream) == 0));
+      REQUIRE(last);
+      CHECK(it.client->status[id] == "200");
+      co_await it.client->say(reset_of(id));
+    }
+  });
+}
+
 TEST_CASE("a window that grows by nothing is an error", "[broker]") {
   const std::int32_t id = GENERATE(0, 1);
   attacked it{say_ok};
