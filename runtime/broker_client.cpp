@@ -31,7 +31,7 @@ using broker::frame;
 using broker::question;
 using clock = std::chrono::steady_clock;
 using on_set_function = std::function<void(result<void>)>;
-using on_figures_function = std::function<void(result<std::vector<rule_figures>>)>;
+using on_figures_function = std::function<void(result<broker_figures>)>;
 
 /// Between the end of a broker and its next start: it grows. One that has lived for longer than
 /// the last has not failed at its start.
@@ -44,16 +44,19 @@ const error silent{errc::node_unreachable, "the broker of the sandbox's requests
 const error ended{errc::sandbox_not_running, "the sandbox has ended"};
 const error too_many{errc::limit_reached, "too many ask the broker of the sandbox's requests"};
 
-result<std::vector<rule_figures>> read_rule_figures(std::string_view text) {
+result<broker_figures> read_figures(std::string_view text) {
   packed_reader from{text};
-  std::vector<rule_figures> all(from.count(max_request_rules));
-  for (auto& each : all) {
+  broker_figures all;
+  all.rules.resize(from.count(max_request_rules));
+  for (auto& each : all.rules) {
     each.requests = from.number();
     each.bytes_in = from.number();
     each.bytes_out = from.number();
     each.last_status = static_cast<unsigned>(from.count(999));
   }
-  return from.is_over() ? result<std::vector<rule_figures>>{std::move(all)}
+  all.from_clients = from.number();
+  all.to_clients = from.number();
+  return from.is_over() ? result<broker_figures>{std::move(all)}
                         : error{errc::io_failed, "the broker has told no figures"};
 }
 
@@ -354,7 +357,7 @@ void broker_client::shared::heard(const pointer& which, const way& from) {
   const auto failure = error{static_cast<errc>(head.error), from->text};
   if (head.what == question::figures) {
     if (const auto asked = which->figures.extract(head.id))
-      asked.mapped().second(head.error == 0 ? read_rule_figures(from->text) : failure);
+      asked.mapped().second(head.error == 0 ? read_figures(from->text) : failure);
     return;
   }
   if (head.what == question::use && head.error != 0)
@@ -366,7 +369,7 @@ void broker_client::shared::heard(const pointer& which, const way& from) {
 void broker_client::shared::measure(std::uint32_t slot, on_figures_function tell) {
   const auto which = find(slot);
   if (!which)
-    return tell(std::vector<rule_figures>{});
+    return tell(broker_figures{});
   if (!which->to)
     return tell(silent);
   if (which->figures.size() >= limits::gateway_questions)

@@ -22,6 +22,12 @@ struct broker_orders {
   std::function<result<std::string>(const std::string& audience)> token;
 };
 
+/// What a broker has done.
+struct broker_figures {
+  std::vector<rule_figures> rules;                ///< In their order.
+  std::uint64_t from_clients = 0, to_clients = 0; ///< Bytes of connections that are there.
+};
+
 /// Has brokers started, and tells them what they are to do. One that ends is started again, and
 /// told again.
 ///
@@ -34,12 +40,12 @@ public:
   ~broker_client();
 
   /// Answers once the broker goes by these orders, or by later ones. Errors: invalid_request (an
-  /// expression that is none), io_failed, sandbox_not_running, stale_epoch.
+  /// expression that is none), node_unreachable, io_failed, sandbox_not_running, stale_epoch.
   void use(held_slot where, broker_orders orders, std::function<void(result<void>)> on_set);
   /// It ends. That there is none is fine.
   void end(held_slot where);
-  /// What each rule has done. Without a broker: nothing. Errors: io_failed, limit_reached.
-  void measure(std::uint32_t slot, std::function<void(result<std::vector<rule_figures>>)> tell);
+  /// Without a broker: nothing. Errors: node_unreachable, limit_reached.
+  void measure(std::uint32_t slot, std::function<void(result<broker_figures>)> tell);
   /// The sandbox of this slot has ended.
   void forget(std::uint32_t slot);
 

@@ -1253,13 +1253,15 @@ void native_sandbox::measure_network(std::function<void(result<network_figures>)
                                    tell = std::move(tell)](result<network_figures> read) {
     if (!read)
       return boost::asio::post(self->io_, [tell, read = std::move(read)] { tell(read); });
-    self->engine_->brokers.measure(
-      self->slot_,
-      [self, tell, all = std::move(*read)](const result<std::vector<rule_figures>>& rules) mutable {
-        if (rules)
-          all.rules = *rules;
-        boost::asio::post(self->io_, [tell, all = std::move(all)] { tell(all); });
-      });
+    self->engine_->brokers.measure(self->slot_, [self, tell, all = std::move(*read)](
+                                                  const result<broker_figures>& of_broker) mutable {
+      if (of_broker) {
+        all.rules = of_broker->rules;
+        all.bytes_out += of_broker->from_clients; // Those that have ended are counted already.
+        all.bytes_in += of_broker->to_clients;
+      }
+      boost::asio::post(self->io_, [tell, all = std::move(all)] { tell(all); });
+    });
   });
 }
 

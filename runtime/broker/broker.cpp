@@ -225,6 +225,14 @@ public:
     return figures_ ? *figures_ : std::vector<rule_figures>{};
   }
   std::size_t open() const { return open_; }
+  std::pair<std::uint64_t, std::uint64_t> open_bytes() const {
+    std::pair<std::uint64_t, std::uint64_t> all;
+    for (const auto& each : served_) {
+      all.first += each->bytes_read();
+      all.second += each->bytes_written();
+    }
+    return all;
+  }
   void end() {
     ends_ = true;
     let_go_of(drops::all);
@@ -240,12 +248,14 @@ public:
       co_return;
     const auto client = std::make_shared<stream>(io_, std::move(socket));
     clients_.insert(client);
+    served_.insert(client.get());
     ++open_;
     const at_end leaves{[&] {
       told.from_client = client->bytes_read();
       told.to_client = client->bytes_written();
       --open_;
       clients_.erase(client);
+      served_.erase(client.get());
       client->cut();
     }};
     told.cut = [which = std::weak_ptr<stream>{client}] {
@@ -557,7 +567,8 @@ private:
   std::shared_ptr<const rule_set> rules_;
   std::shared_ptr<authority> authority_;
   shared_figures figures_;
-  std::set<std::weak_ptr<stream>, std::owner_less<>> clients_;
+  std::set<std::weak_ptr<stream>, std::owner_less<>> clients_; ///< Of the rules that hold now.
+  std::set<const stream*> served_;                             ///< All that are there.
   std::map<std::string, std::list<connection_pointer>> idle_;
   std::map<std::string, std::shared_ptr<dial_under_way>> dials_;
   const std::shared_ptr<server_count> servers_ = std::make_shared<server_count>();
@@ -590,6 +601,10 @@ std::vector<rule_figures> broker::figures() const {
 task<void> broker::serve(unique_fd client, std::string name, std::uint16_t port, served& told) {
   const auto me = impl_;
   co_await me->serve(std::move(client), std::move(name), port, told);
+}
+
+std::pair<std::uint64_t, std::uint64_t> broker::open_bytes() const {
+  return impl_->open_bytes();
 }
 
 std::size_t broker::open_connections() const {

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace insula::runtime::broker {
@@ -60,6 +61,8 @@ public:
   /// it, and `told` stays until then.
   task<void> serve(unique_fd client, std::string name, std::uint16_t port, served& told);
 
+  /// Of clients that are there, from them and to them.
+  std::pair<std::uint64_t, std::uint64_t> open_bytes() const;
   std::size_t open_connections() const;
   /// Cuts all.
   void end();

@@ -468,6 +468,8 @@ std::string program::figures() const {
   to.number(all.size());
   for (const auto& each : all)
     to.number(each.requests).number(each.bytes_in).number(each.bytes_out).number(each.last_status);
+  const auto open = broker_ ? broker_->open_bytes() : std::pair<std::uint64_t, std::uint64_t>{};
+  to.number(open.first).number(open.second);
   return to.take();
 }
 

@@ -62,7 +62,7 @@ enum class question : std::uint32_t {
            ///< insula::to_text() writes them, and the sandbox's name in the log. Answered when they
            ///< hold.
   figures, ///< To the broker. The answer has packed numbers: for each rule requests, bytes in,
-           ///< bytes out, and the last status.
+           ///< bytes out, and the last status; then the bytes from and to clients that are there.
   token,   ///< To the server: a token for the audience in the text. The answer has it, or an error.
 };
 
