@@ -84,7 +84,7 @@ describe('requests with rules where something fails', () => {
   /** Of that sandbox: its user is the same each time. */
   const broker = (user) => eventually(async () => (await brokers()).find((each) => each.user === user)?.pid, 'there is a broker');
   let mine; // The user of box's broker.
-  const status = (words) => out(`curl -s -o /tmp/said -w '%{http_code} ' ${words}; cat /tmp/said; rm -f /tmp/said`);
+  const status = (words) => out(`curl -sS -o /tmp/said -w '%{http_code} ' ${words}; cat /tmp/said; rm -f /tmp/said`);
 
   async function answer(request, response) {
     const host = (request.authority ?? request.headers.host).split('.')[0];
@@ -260,13 +260,14 @@ describe('requests with rules where something fails', () => {
     assert.equal(await eventually(async () => /\n\d+\n$/.test(await run(other)('cat /tmp/slow')) && run(other)('cat /tmp/slow'), 'the other one ends'), 'first\nlast\n0\n');
   });
 
-  test('a gateway that is killed: the next request passes', limit, async () => {
+  test('a gateway that is killed: requests pass with the next one', limit, async () => {
     await allow({ 'api.site.test': set() });
     for (let i = 0; i < 3; ++i) {
       const [{ pid }] = await processes_of_gateway();
       process.kill(pid, 'SIGKILL');
-      assert.equal(JSON.parse(await out(`curl -s --max-time 60 https://api.site.test/gateway${i}`) || '{}').authorization, secret);
-      assert.match(await run(other)(`curl -s -o /dev/null -w '%{http_code}' --max-time 2 https://slow.site.test/gateway${i}`), /^200/);
+      // A gateway that has not heard yet what a sandbox may reach refuses all that it asks for.
+      await eventually(async () => (await out(`curl -s --max-time 60 https://api.site.test/gateway${i}`)).includes(secret), 'requests pass');
+      await eventually(async () => (await run(other)(`curl -s -o /dev/null -w '%{http_code}' --max-time 2 https://slow.site.test/gateway${i}`)).startsWith('200'), 'those of the other pass');
     }
   });
   /** Its words do not say its state directory, its parent's do. */
@@ -397,12 +398,13 @@ async def main():
 asyncio.run(main())
 `),
     }]);
+    const pid = await broker(mine);
     const said = (await out('python3 /tmp/flood.py')).replaceAll("'", '"');
     const told = JSON.parse(said);
     assert.equal(Object.values(told).reduce((sum, each) => sum + each), 2000, said);
     assert.ok(!told.hangs && told['200'] > 1000, said);
     assert.ok(Object.keys(told).every((each) => ['200', '502', '503', 'refused', 'ended', 'reset'].includes(each)), said);
-    assert.ok((await memory_of(await broker(mine))).most < 512 * MiB);
+    assert.ok((await memory_of(pid)).most < 256 * MiB); // It is still there.
     assert.match(await status('https://api.site.test/'), /^200/);
   });
 
