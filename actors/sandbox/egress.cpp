@@ -112,8 +112,7 @@ bool egress::settle(const then_function& then, const otherwise_function& failed)
 
 /// In a running sandbox it holds when this is answered; one that starts runs nothing before
 /// settle() is done.
-void egress::apply(const egress_policy& policy, const reply<network_state>& to,
-                   const request_context& context) {
+void egress::apply(const egress_policy& policy, const reply<network_state>& to) {
   durable_ = {policy, recorded_orders(core_)};
   const bool running = core_.runs();
   auto now = state(running);
@@ -128,12 +127,19 @@ void egress::apply(const egress_policy& policy, const reply<network_state>& to,
   tell_engine([=, this](const result<void>& outcome) {
     if (!outcome)
       return to.fail(outcome.reason());
-    if (tried_ == recorded_authority(core_) || !core_.runs())
+    // One that stands still is told with the next request that it serves.
+    const bool hears = core_.now() == phase::running && !core_.is_held();
+    if (tried_ == recorded_authority(core_) || !hears)
       return to.deliver(now);
-    // One that stands still goes on for that.
-    const auto trust = [=, this] { trust_authority([to, now] { to.deliver(now); }); };
-    core_.when_running({trust, [to, now](const error&) { to.deliver(now); }, context});
+    trust_authority([to, now] { to.deliver(now); });
   });
+}
+
+bool egress::delays(const request_context&, const then_function& then, const otherwise_function&) {
+  if (!core_.runs() || tried_ == recorded_authority(core_) || !core_.thaw())
+    return false;
+  trust_authority(then);
+  return true;
 }
 
 void egress::write(const egress_policy& policy, const std::optional<sealed_rules>& requests,
@@ -151,7 +157,7 @@ void egress::write(const egress_policy& policy, const std::optional<sealed_rules
         changes.insert(changes.end(), made->begin(), made->end());
       }
       record().write(std::move(changes), context);
-      record().when_durable([=, this] { apply(policy, to, context); }, to.otherwise());
+      record().when_durable([=, this] { apply(policy, to); }, to.otherwise());
     },
     to.otherwise());
 }

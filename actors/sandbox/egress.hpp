@@ -33,14 +33,15 @@ public:
   void starting() override;
   /// The engine knows what is durable by now, and the sandbox's programs believe its authority.
   bool settle(const then_function& then, const otherwise_function& failed) override;
+  bool delays(const request_context& context, const then_function& then,
+              const otherwise_function& otherwise) override;
 
 private:
   egress_policy recorded() const;
   network_state state(bool running) const;
   void write(const egress_policy& policy, const std::optional<sealed_rules>& requests,
              const reply<network_state>& to, const request_context& context);
-  void apply(const egress_policy& policy, const reply<network_state>& to,
-             const request_context& context);
+  void apply(const egress_policy& policy, const reply<network_state>& to);
   void tell_engine(std::function<void(const result<void>&)> told);
   void trust_authority(std::function<void()> then);
   void note_trust(const result<void>& outcome);
