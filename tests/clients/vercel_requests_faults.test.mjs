@@ -291,6 +291,9 @@ describe('requests with rules where something fails', () => {
         assert.match(said, /^502 .*certificate of [a-z]+\.site\.test is not good/);
         assert.match(said, why);
       }
+    // Each has its answer, however late what the client sends comes.
+    const codes = await out(`for i in $(seq 100); do curl -sS --http2 -d some -o /dev/null -w '%{http_code}\\n' https://self.site.test/; done | sort | uniq -c`);
+    assert.match(codes, /^ *100 502\n$/);
     assert.equal(bad_bytes, 0);
   });
 
