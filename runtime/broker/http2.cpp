@@ -29,7 +29,7 @@ constexpr std::size_t max_sent_head_bytes = 3 * max_head_bytes;
 /// A head that goes on beyond this ends its connection.
 constexpr std::size_t max_dropped_head_bytes = 4 * max_head_bytes;
 constexpr std::size_t most_handlers = 2 * http2_streams, most_waiting_frames = 2048;
-constexpr std::size_t most_acknowledgements = 256, most_continuations = 8;
+constexpr std::size_t most_acknowledgements = 256, most_continuations = 8, most_lingering = 16;
 constexpr double most_resets = 500, resets_each_second = 50;
 constexpr std::uint64_t most_frames = 1u << 30; ///< More than can come.
 constexpr std::chrono::seconds end_patience{5};
@@ -99,8 +99,9 @@ struct h2_stream {
   std::string out;
   fields out_trailers;
   bool out_ended = false, out_waits = false;
-  bool out_is_sent = false;            ///< With its end.
-  bool resets_when_it_is_sent = false; ///< The rest of the request is not wanted.
+  bool out_is_sent = false; ///< With its end.
+  bool is_unwanted = false; ///< The rest of the request.
+  bool lingers = false;     ///< The same, and the answer is sent.
   // Both.
   bool closed = false, is_reset = false;
   bool is_in_session = true; ///< nghttp2 knows it.
@@ -353,14 +354,11 @@ public:
     of.body.clear();
     credit(of);
   }
-  /// The rest of a request is not wanted, and its answer goes out first.
+  /// The rest of a request is not wanted, and its answer goes out first. curl loses an answer if
+  /// its request is reset while it sends, so what the window has room for may come, and is dropped.
   void end_request(h2_stream& of) {
-    if (of.ended)
-      return;
-    if (of.out_is_sent)
-      reset_stream(of, NGHTTP2_NO_ERROR);
-    else
-      of.resets_when_it_is_sent = true;
+    of.is_unwanted = true;
+    linger(of);
   }
   void cut(h2_stream& of, std::uint32_t why) {
     reset_stream(of, why);
@@ -456,6 +454,25 @@ private:
     if (std::exchange(of.out_waits, false) && !of.closed && !over_)
       nghttp2_session_resume_data(session_, of.id);
     work_.tell();
+  }
+  /// Until its window is full, or too many do.
+  void linger(h2_stream& of) {
+    constexpr std::int32_t frame_bytes = 16 << 10;
+    if (!of.is_unwanted || !of.out_is_sent || of.ended || of.closed || !of.is_in_session || over_)
+      return;
+    const auto come = nghttp2_session_get_stream_effective_recv_data_length(session_, of.id);
+    const auto room = nghttp2_session_get_stream_effective_local_window_size(session_, of.id);
+    if (come > room - frame_bytes)
+      return reset_stream(of, NGHTTP2_NO_ERROR);
+    if (std::exchange(of.lingers, true))
+      return;
+    lingering_.push_back(of.id);
+    if (lingering_.size() <= most_lingering)
+      return;
+    auto* const first = find(lingering_.front());
+    if (first != nullptr && !first->ended)
+      reset_stream(*first, NGHTTP2_NO_ERROR);
+    lingering_.pop_front();
   }
   void one_less() {
     --tasks_;
@@ -610,6 +627,8 @@ private:
     auto* const of = self.find(id);
     if (of == nullptr || of->is_given_up || of->closed) {
       nghttp2_session_consume_connection(self.session_, size);
+      if (of != nullptr)
+        self.linger(*of);
       return 0;
     }
     return without_exceptions([&] {
@@ -646,8 +665,7 @@ private:
     if (of == nullptr)
       return 0;
     of->out_is_sent = true;
-    if (of->resets_when_it_is_sent && !of->ended)
-      self.reset_stream(*of, NGHTTP2_NO_ERROR);
+    self.linger(*of);
     return 0;
   }
   static int on_not_sent(nghttp2_session*, const nghttp2_frame* frame, int, void* me) {
@@ -667,7 +685,8 @@ private:
   condition work_, ended_, handlers_changed_;
   int tasks_ = 2; ///< One that reads, and one that writes.
   std::size_t handlers_ = 0;
-  std::size_t block_bytes_ = 0; ///< Of the head that comes, with all that is dropped.
+  std::deque<std::int32_t> lingering_; ///< Streams, those that are over among them.
+  std::size_t block_bytes_ = 0;        ///< Of the head that comes, with all that is dropped.
   allowance resets_;
   bool writes_ = true, over_ = false, is_ending_ = false, is_going_ = false;
 };

@@ -500,6 +500,9 @@ TEST_CASE("an answer goes out whole before the rest of its request is refused", 
       if (frame->type == NGHTTP2_DATA) {
         size += frame->payload.size();
         ended = (frame->flags & ends_stream) != 0;
+        // As much as it may, and it would have more.
+        for (std::size_t sent = 0; ended && sent < http2_window_bytes; sent += 16u << 10)
+          co_await it.client->say(frame_of(NGHTTP2_DATA, 0, 1, std::string(16u << 10, 'y')));
       }
       if (frame->type != NGHTTP2_RST_STREAM)
         continue;
@@ -509,6 +512,31 @@ TEST_CASE("an answer goes out whole before the rest of its request is refused", 
     CHECK(ended);
     CHECK(size == large.size());
     CHECK(it.client->status[1] == "403");
+  });
+}
+
+TEST_CASE("a small rest of a request that was answered may come, of a few requests", "[broker]") {
+  const bool comes = GENERATE(true, false);
+  attacked it{say_ok};
+  it.run([&]() -> task<void> {
+    constexpr std::int32_t count = 30, most_lingering = 16;
+    std::int32_t resets = 0;
+    for (std::int32_t i = 0; i <= count; ++i) {
+      const auto id = 2 * i + 1;
+      const bool is_last = i == count;
+      co_await it.client->say(
+        headers_of(id, block_of("POST"), is_last ? ends_stream | ends_headers : ends_headers));
+      for (bool ended = false; !ended;) {
+        const auto frame = co_await it.client->next();
+        REQUIRE(frame);
+        resets += frame->type == NGHTTP2_RST_STREAM ? 1 : 0;
+        ended = frame->type == NGHTTP2_DATA && frame->id == id && (frame->flags & ends_stream) != 0;
+      }
+      CHECK(it.client->status[id] == "200");
+      if (comes && !is_last)
+        co_await it.client->say(frame_of(NGHTTP2_DATA, ends_stream, id, "the rest"));
+    }
+    CHECK(resets == (comes ? 0 : count - most_lingering));
   });
 }
 
