@@ -25,7 +25,7 @@ namespace {
 
 /// What a broker may have: some 100 KiB for each of the connections that the gateway lets a sandbox
 /// have, its rules, and one processor.
-constexpr cgroup_limits broker_limits{256ull << 20, 100, 4};
+constexpr cgroup_limits broker_limits{384ull << 20, 100, 4};
 constexpr int cgroup_pause_ms = 5;
 
 cgroup_id group_of_broker(std::uint32_t slot) {
