@@ -657,7 +657,7 @@ describe('the SDK', () => {
     const now = await Sandbox.get({ ...scope, name: one.name });
     assert.deepEqual(now.networkPolicy.allow, ['a.example', '*.b.example', 'c.*.example']);
     assert.deepEqual(now.networkPolicy.subnets, { allow: ['10.0.0.0/8'], deny: ['10.1.0.0/16'] });
-    for (const bad of [{ allow: ['not a name'] }, { subnets: { allow: ['10.0.0.0/40'] } }, { allow: { 'a.example': [{ transform: [{ headers: { x: 'y' } }] }] } }])
+    for (const bad of [{ allow: ['not a name'] }, { subnets: { allow: ['10.0.0.0/40'] } }, { allow: { 'a.example': [{ transform: [{ headers: { x: '<redacted>' } }] }] } }])
       await assert.rejects(one.update({ networkPolicy: bad }), refused(400, 'bad_request'), JSON.stringify(bad));
     await one.update({ networkPolicy: 'allow-all' });
     await one.delete();

@@ -387,6 +387,10 @@ TEST_CASE("what is asked of slots that nobody has changes nothing", "[runtime][h
   CHECK(n.ask(at(spawner_op::unmount)).error == ESRCH);
   CHECK(n.ask(at(spawner_op::charge_logs)).error == ESRCH);
   CHECK(n.ask(at(spawner_op::attach_drive), "/data").error == ESRCH);
+  CHECK(n.ask(at(spawner_op::broker)).error == ESRCH);
+  auto too_many = n.request(spawner_op::broker, other_slot);
+  too_many.count = 2;
+  CHECK(n.ask(too_many).error == EINVAL);
   n.send(at(spawner_op::hold), "label", {0});
   n.send(at(spawner_op::release));
   n.send(at(spawner_op::adopt));
@@ -399,7 +403,7 @@ TEST_CASE("what is asked of slots that nobody has changes nothing", "[runtime][h
   CHECK(of_disk(spawner_op::take_snapshot, "name").error == ESRCH);
   CHECK(of_disk(spawner_op::show_snapshot, "name").error == ESRCH);
   CHECK(of_disk(spawner_op::drop_snapshot, "name").error == 0);
-  for (const auto what : {0u, 20u, 55u, 1u << 31, ~0u})
+  for (const auto what : {0u, 21u, 55u, 1u << 31, ~0u})
     n.send(n.request(static_cast<spawner_op>(what), other_slot), "text");
   CHECK(works(agent));
   n.ask(n.request(spawner_op::destroy, other_slot));
