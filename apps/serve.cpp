@@ -485,7 +485,7 @@ result<void> run(const config& values, const config_origin& from) {
   const auto secrets = std::make_shared<const secret_box>(std::move(opened->secrets));
   const auto issuer =
     std::make_shared<http::oidc::issuer>(issuer_of(values), std::move(opened->oidc), time);
-  log::info("node.keys", {{"secrets", secrets->key_id()}, {"issuer", issuer->settings().name}});
+  log::info("node.keys", {{"sealing", secrets->key_id()}, {"issuer", issuer->settings().name}});
   auto trusted = trusted_authorities(values);
   if (!trusted)
     return trusted.reason();
