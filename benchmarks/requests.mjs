@@ -76,7 +76,7 @@ const run = async (id, ...argv) => {
 const client = `
 import http.client,json,random,ssl,sys,time
 how,count,names=sys.argv[1],int(sys.argv[2]),sys.argv[3:]
-context=ssl.create_default_context(); context.check_hostname=False; context.verify_mode=ssl.CERT_NONE
+context=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT); context.check_hostname=False; context.verify_mode=ssl.CERT_NONE
 kept={n:http.client.HTTPSConnection(n,context=context) for n in names}
 def one(n):
   c=kept[n] if how=='kept' else http.client.HTTPSConnection(n,context=context)
