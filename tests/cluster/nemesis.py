@@ -107,6 +107,7 @@ class Client(threading.Thread):
         super().__init__(daemon=True, name=f"client {number}")
         self.random = random.Random(f"{run.seed}/client/{number}")
         self.run_, self.machines, self.figures = run, run.machines, run.figures
+        self.refusal = ""  # The last one.
         self.histories = [self.make_history(number, each) for each in range(count)]
         if run.clustered:
             self.histories.append(SessionHistory(f"client-{number}", run.verdict, run.cause_of_loss))
@@ -157,7 +158,8 @@ class Client(threading.Thread):
                 return answer
             except Refused as why:
                 outcome = "refused"
-                self.figures.refuse(str(why))
+                self.refusal = str(why)
+                self.figures.refuse(self.refusal)
                 ends[str(why)] += isinstance(why, Ended)
                 if str(why).startswith(("409", "410")) or ends[str(why)] == 3:
                     break  # It has run and its end is not known any more, or that is how it ended.
@@ -206,12 +208,24 @@ class Client(threading.Thread):
         """Has a session, which it had or has begun; the sandbox is made first if it is not there. False: nobody knows."""
         if history.session is None and self.carry(history, "make", True, lambda machine: self.made(history, machine)) is None:
             return False
-        answer = self.ask(history, "resume", "GET", f"/v2/sandboxes/{history.label}?resume=true&projectId={PROJECT}", {})
+        path = f"/v2/sandboxes/{history.label}?resume=true&projectId={PROJECT}"
+        answer = self.ask(history, "resume", "GET", path, {})
+        if answer is None and self.is_lost_for_good(history):
+            # Its first session went with its node before anything was kept: clients delete it and make another one.
+            self.ask(history, "delete", "DELETE", f"/v2/sandboxes/{history.label}?projectId={PROJECT}", {})
+            if self.carry(history, "make", True, lambda machine: self.made(history, machine)) is None:
+                return False
+            answer = self.ask(history, "resume", "GET", path, {})
         if answer is None:
             return False
         history.session = answer["sandbox"]["currentSessionId"]
         history.name = history.session[4:30]
         return True
+
+    def is_lost_for_good(self, history):
+        """No end of a session was ever acknowledged, and a fault may have cost a node what it had in memory."""
+        faults = [each for each in self.figures.faults if each.name not in Faults.harmless | Faults.only_etcd]
+        return self.refusal.startswith("410") and "no snapshot available" in self.refusal and history.ends == 0 and faults
 
     def made(self, history, machine):
         wanted = {"projectId": PROJECT, "name": history.label, "timeout": 3_600_000, "ports": []}
