@@ -214,6 +214,18 @@ result<std::string> normalise_forward_url(std::string_view url) {
   return made + path;
 }
 
+forward_place place_of(const forward_action& action) {
+  constexpr std::string_view scheme = "https://";
+  const auto rest = std::string_view{action.url}.substr(scheme.size());
+  const auto authority = rest.substr(0, rest.find('/'));
+  const auto colon = authority.find(':');
+  auto port = static_cast<std::uint16_t>(https_port);
+  if (colon != std::string_view::npos)
+    std::from_chars(authority.data() + colon + 1, authority.data() + authority.size(), port);
+  return {std::string{authority}, std::string{authority.substr(0, colon)}, port,
+          std::string{rest.substr(authority.size())}};
+}
+
 result<void> check_header(std::string_view name, std::string_view value) {
   if (!is_token(name) || name.size() > max_name_bytes)
     return wrong("\"" + std::string{name.substr(0, 64)} + "\" is no name of a header");

@@ -88,6 +88,15 @@ inline constexpr std::size_t max_rule_expressions = 128, max_rule_header_bytes =
 /// without a last slash. Errors: invalid_request.
 result<std::string> normalise_forward_url(std::string_view url);
 
+/// The parts of a URL in its normal form.
+struct forward_place {
+  std::string authority; ///< HOST, or HOST:PORT.
+  std::string host;
+  std::uint16_t port;
+  std::string path; ///< Empty, or from its first slash on.
+};
+forward_place place_of(const forward_action& action);
+
 /// What may be set: a name is a token, and a value has no control characters. Headers that belong
 /// to the connection, and `Host`, may not. Errors: invalid_request, which never has the value.
 result<void> check_header(std::string_view name, std::string_view value);

@@ -268,8 +268,11 @@ void broker_client::shared::open_later(const pointer& which) {
 
 void broker_client::shared::tell_orders(const pointer& which) {
   auto text = which->orders.text();
-  if (!text)
+  if (!text) { // As with another key than that of the record.
+    log::error("broker.no_orders",
+               {{"slot", which->where.slot}, {"reason", text.reason().message}});
     return settle(which, text.reason());
+  }
   which->asked = ++last_id_;
   push(which->to, {0, question::use, which->asked, 0, 0}, *text);
   wipe(*text);

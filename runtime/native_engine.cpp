@@ -288,19 +288,13 @@ error launch_failure(const agent::notice& said) {
 
 /// What the gateway has to know of rules: lines as of gateway::question::policy.
 std::string places_of(const std::vector<request_rule>& rules) {
-  constexpr std::string_view scheme = "https://";
   std::set<std::string> lines;
   for (const auto& each : rules) {
     lines.insert("carry " + each.domain + '\n');
-    const auto* forward = std::get_if<forward_action>(&each.action);
-    if (forward == nullptr)
-      continue;
-    auto authority = std::string_view{forward->url}.substr(scheme.size());
-    authority = authority.substr(0, authority.find('/'));
-    const auto colon = authority.find(':');
-    const std::string host{authority.substr(0, colon)};
-    const std::string port{colon == std::string_view::npos ? "443" : authority.substr(colon + 1)};
-    lines.insert("forward " + host + ' ' + port + '\n');
+    if (const auto* forward = std::get_if<forward_action>(&each.action)) {
+      const auto place = place_of(*forward);
+      lines.insert("forward " + place.host + ' ' + std::to_string(place.port) + '\n');
+    }
   }
   std::string text;
   for (const auto& each : lines)

@@ -39,9 +39,8 @@ const egress::orders& egress::of_start() {
 }
 
 void egress::starting() {
-  tried_.clear();
-  if (core_.has_survived() && is_authority_trusted(core_)) // It believes it since then.
-    tried_ = recorded_authority(core_);
+  // One that has survived believes it since then.
+  told_of_authority_ = core_.has_survived() && is_authority_trusted(core_);
 }
 
 network_state egress::state(bool running) const {
@@ -60,16 +59,20 @@ void egress::tell_engine(std::function<void(const result<void>&)> told) {
     });
 }
 
+/// An authority stays the same once there is one.
+bool egress::lacks_authority() const {
+  return !told_of_authority_ && has_authority(core_);
+}
+
 /// A sandbox whose files do not take it goes on: its programs will say that they do not believe.
 /// `then` is called in any case.
 void egress::trust_authority(std::function<void()> then) {
-  const auto authority = recorded_authority(core_);
   const auto start = core_.start();
-  tried_ = authority;
+  told_of_authority_ = true;
   if (engine_sandbox() == nullptr)
     return then();
   engine_sandbox()->trust_authority(
-    authority, [=, this, post = core_.post()](const result<void>& outcome) {
+    recorded_authority(core_), [=, this, post = core_.post()](const result<void>& outcome) {
       post([=, this] {
         if (start == core_.start() && core_.now() != phase::deleting)
           note_trust(outcome);
@@ -88,7 +91,7 @@ void egress::note_trust(const result<void>& outcome) {
 }
 
 bool egress::settle(const then_function& then, const otherwise_function& failed) {
-  if (durable_ == told_ && tried_ == recorded_authority(core_))
+  if (durable_ == told_ && !lacks_authority())
     return true;
   if (durable_ == told_) {
     trust_authority([this, then, start = core_.start()] {
@@ -129,14 +132,14 @@ void egress::apply(const egress_policy& policy, const reply<network_state>& to) 
       return to.fail(outcome.reason());
     // One that stands still is told with the next request that it serves.
     const bool hears = core_.now() == phase::running && !core_.is_held();
-    if (tried_ == recorded_authority(core_) || !hears)
+    if (!lacks_authority() || !hears)
       return to.deliver(now);
     trust_authority([to, now] { to.deliver(now); });
   });
 }
 
 bool egress::delays(const request_context&, const then_function& then, const otherwise_function&) {
-  if (!core_.runs() || tried_ == recorded_authority(core_) || !core_.thaw())
+  if (!lacks_authority() || !core_.runs() || !core_.thaw())
     return false;
   trust_authority(then);
   return true;

@@ -43,15 +43,16 @@ private:
              const reply<network_state>& to, const request_context& context);
   void apply(const egress_policy& policy, const reply<network_state>& to);
   void tell_engine(std::function<void(const result<void>&)> told);
+  bool lacks_authority() const;
   void trust_authority(std::function<void()> then);
   void note_trust(const result<void>& outcome);
   template <class... Ts>
   void when_alive(const reply<Ts...>& to, const request_context& context, then_function go);
 
   // Of this start.
-  orders durable_;    ///< As it is durable,
-  orders told_;       ///< and as the engine has been told.
-  std::string tried_; ///< The authority that its programs were told to believe.
+  orders durable_;                 ///< As it is durable,
+  orders told_;                    ///< and as the engine has been told.
+  bool told_of_authority_ = false; ///< Its programs were, or were tried to be.
 };
 
 } // namespace insula::actors::inside_sandbox

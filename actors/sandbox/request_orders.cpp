@@ -55,7 +55,7 @@ result<std::vector<storage::change>> changes_of(const sealed_rules& wanted, cons
 }
 
 result<std::vector<storage::change>> changes_of_authority(const core& of) {
-  if (of.record().find(authority_key) != nullptr)
+  if (has_authority(of))
     return std::vector<storage::change>{};
   const auto made = of.options().engine->make_authority();
   if (!made)
@@ -83,6 +83,10 @@ runtime::request_orders recorded_orders(const core& of) {
     orders.identity = rule(of.id(), metadata_of(entries), run ? run->number : 0);
   }
   return orders;
+}
+
+bool has_authority(const core& of) {
+  return of.record().find(authority_key) != nullptr;
 }
 
 std::string recorded_authority(const core& of) {

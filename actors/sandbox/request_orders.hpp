@@ -20,6 +20,7 @@ result<std::vector<storage::change>> changes_of_authority(const core& of);
 sealed_rules recorded_rules(const core& of);
 /// For the engine. Empty where there are no rules.
 runtime::request_orders recorded_orders(const core& of);
+bool has_authority(const core& of);
 /// The certificate that programs believe, as PEM. Empty: there is none.
 std::string recorded_authority(const core& of);
 

@@ -45,20 +45,6 @@ std::int64_t unix_s() {
     .count();
 }
 
-/// "https://HOST[:PORT]/PATH", as normalise_forward_url() gives it.
-struct forward_url {
-  std::string authority, path;
-
-  explicit forward_url(const std::string& url) {
-    constexpr std::string_view scheme = "https://";
-    const auto rest = std::string_view{url}.substr(scheme.size());
-    const auto slash = rest.find('/');
-    authority = rest.substr(0, slash);
-    if (slash != std::string_view::npos)
-      path = rest.substr(slash);
-  }
-};
-
 /// How many connections to servers there are, with those under way.
 struct server_count {
   std::size_t all = 0;
@@ -344,7 +330,7 @@ private:
 
   task<exchanged> forward(incoming& in, request_head head, const forward_action& to,
                           const std::string& name, std::uint16_t port) {
-    const forward_url url{to.url};
+    const auto place = place_of(to);
     if (in.head.target != "*") // The path goes below that of the URL.
       if (const auto why = why_unclear(in.head.path()); !why.empty())
         co_return co_await refuse(in, 400, why);
@@ -360,10 +346,9 @@ private:
     head.rest.push_back({forwarded_port, std::to_string(port)});
     head.rest.push_back({forwarded_path, target});
     head.rest.push_back({identity_token, *token});
-    head.authority = url.authority;
-    head.target = url.path + target;
-    co_return co_await to_server(in, head, host_of(url.authority),
-                                 port_of(url.authority, https_port).value_or(https_port));
+    head.authority = place.authority;
+    head.target = place.path + target;
+    co_return co_await to_server(in, head, place.host, place.port);
   }
 
   task<exchanged> to_server(incoming& in, const request_head& head, const std::string& host,

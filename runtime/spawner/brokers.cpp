@@ -3,6 +3,7 @@
 #include "base/log.hpp"
 #include "runtime/descriptors.hpp"
 #include "runtime/program_file.hpp"
+#include "runtime/spawner/own_program.hpp"
 #include "runtime/spawner/protocol.hpp"
 
 #include <algorithm>
@@ -10,8 +11,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <fcntl.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
@@ -22,6 +21,8 @@ extern "C" const unsigned char insula_broker_begin[], insula_broker_end[];
 namespace insula::runtime::spawner {
 
 namespace {
+
+static_assert(own_program_fd == broker::spawner_fd);
 
 /// What a broker may have: some 100 KiB for each of the connections that the gateway lets a sandbox
 /// have, its rules, and one processor.
@@ -60,28 +61,12 @@ bool brokers::start(std::uint32_t slot, one& made) {
     return false;
   }
   const auto procs = cgroups_.open_procs(group_of_broker(slot));
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawnattr_init(&attributes);
-  ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, ends[1].get(), broker::spawner_fd);
-  ::posix_spawn_file_actions_addclosefrom_np(&actions, broker::spawner_fd + 1);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  const auto path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(program_.get());
-  const auto user = std::to_string(broker_user(slot));
-  const std::array<const char*, 4> argv{"insula-broker", user.c_str(), node_.c_str(), nullptr};
-  const std::array<const char*, 1> env{nullptr};
-  pid_t child = 0;
-  int why = procs ? ::posix_spawn(&child, path.c_str(), &actions, &attributes,
-                                  const_cast<char**>(argv.data()), const_cast<char**>(env.data()))
-                  : EIO;
-  ::posix_spawn_file_actions_destroy(&actions);
-  ::posix_spawnattr_destroy(&attributes);
-  if (why != 0) {
+  const auto child =
+    procs ? start_own_program(program_, ends[1],
+                              {"insula-broker", std::to_string(broker_user(slot)), node_})
+          : -1;
+  if (child < 0) {
+    const int why = procs ? errno : EIO;
     cgroups_.remove(group_of_broker(slot));
     errno = why;
     return false;
@@ -89,7 +74,7 @@ bool brokers::start(std::uint32_t slot, one& made) {
   made.pid = child;
   made.socket = std::move(ends[0]);
   // Nothing of the sandbox's reaches it before it is in there.
-  why = enter(*procs, child) ? 0 : errno;
+  const int why = enter(*procs, child) ? 0 : errno;
   if (why == 0 && give_gateway(slot, made))
     return true;
   made.asked_to_end = true;

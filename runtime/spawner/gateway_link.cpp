@@ -3,6 +3,7 @@
 #include "base/log.hpp"
 #include "runtime/descriptors.hpp"
 #include "runtime/program_file.hpp"
+#include "runtime/spawner/own_program.hpp"
 #include "runtime/spawner/protocol.hpp"
 
 #include <algorithm>
@@ -10,7 +11,6 @@
 #include <csignal>
 #include <cstring>
 #include <fcntl.h>
-#include <spawn.h>
 #include <string>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -21,6 +21,8 @@ extern "C" const unsigned char insula_gateway_begin[], insula_gateway_end[];
 namespace insula::runtime::spawner {
 
 namespace {
+
+static_assert(own_program_fd == gateway::spawner_fd);
 
 using namespace std::chrono_literals;
 
@@ -42,30 +44,10 @@ bool gateway_link::start() {
   const auto program = program_file("insula-gateway", insula_gateway_begin, insula_gateway_end);
   if (!program)
     return false;
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  ::posix_spawn_file_actions_init(&actions);
-  ::posix_spawnattr_init(&attributes);
-  ::posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
-  ::posix_spawn_file_actions_adddup2(&actions, theirs.get(), gateway::spawner_fd);
-  ::posix_spawn_file_actions_addclosefrom_np(&actions, gateway::spawner_fd + 1);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
-  const auto path = "/proc/" + std::to_string(::getpid()) + "/fd/" + std::to_string(program.get());
-  const auto user = std::to_string(gateway_uid);
-  const std::array<const char*, 4> argv{"insula-gateway", user.c_str(), node_.c_str(), nullptr};
-  const std::array<const char*, 1> env{nullptr};
-  pid_t child = 0;
-  const int why = ::posix_spawn(&child, path.c_str(), &actions, &attributes,
-                                const_cast<char**>(argv.data()), const_cast<char**>(env.data()));
-  ::posix_spawn_file_actions_destroy(&actions);
-  ::posix_spawnattr_destroy(&attributes);
-  if (why != 0) {
-    errno = why;
+  const auto child =
+    start_own_program(program, theirs, {"insula-gateway", std::to_string(gateway_uid), node_});
+  if (child < 0)
     return false;
-  }
   pid_ = child;
   socket_ = std::move(ours);
   started_ = clock::now();

@@ -490,7 +490,7 @@ END`);
       call.on("data", (some) => { body += some; });
       call.on("trailers", (all) => { console.log(all["grpc-status"], all["grpc-message"]); });
       call.on("end", () => { console.log(body); session.close(); });
-      call.write("some "); setTimeout(() => { call.end("more"); }, 10);
+      call.write("some ", () => { call.end("more"); });
     '`, { env: { NODE_EXTRA_CA_CERTS: '/usr/local/share/ca-certificates/vercel-proxy-ca.pem' } });
     assert.equal(said, '200 application/grpc\n0 te=trailers\nsome more\n');
     const with_expect = `curl -sv --http1.1 -H 'Expect: 100-continue' --expect100-timeout 60 --data-binary @/tmp/body`;

@@ -328,7 +328,7 @@ TEST_CASE("an issuer signs with the keys that it has taken, also while it signs"
   auto next = after_rotation(some_keys(), start, from->settings().keep());
   time.advance(publish_ahead);
   std::atomic<bool> over = false;
-  std::atomic<int> wrong = 0;
+  std::atomic<int> wrong = 0, made = 0;
   std::vector<std::thread> all;
   for (int i = 0; i < 4; ++i)
     all.emplace_back([&] {
@@ -336,11 +336,13 @@ TEST_CASE("an issuer signs with the keys that it has taken, also while it signs"
         const auto token = sign(claims, audience);
         wrong += !token || !is_signed_by(next.published(start, kept), *token);
         wrong += kids_in(from->published_keys()).empty();
+        ++made;
       }
     });
   for (int i = 0; i < 50; ++i) {
     from->take(i % 2 == 0 ? next : some_keys());
-    std::this_thread::sleep_for(1ms);
+    for (const int before = made; made == before;) // One is made by these keys.
+      std::this_thread::yield();
   }
   from->take(next);
   over = true;

@@ -5,6 +5,7 @@
 #include "runtime/broker/http2.hpp"
 #include "runtime/broker/protocol.hpp"
 #include "runtime/descriptors.hpp"
+#include "tests/support/broker_talk.hpp"
 #include "tests/support/catch.hpp"
 
 #include <boost/asio/buffer.hpp>
@@ -36,17 +37,12 @@ using namespace insula;
 using namespace insula::runtime;
 using namespace insula::runtime::broker;
 using namespace std::chrono_literals;
+using insula::test::now_s;
 
 namespace {
 
 namespace asio = boost::asio;
 using descriptor = asio::posix::stream_descriptor;
-
-std::int64_t now_s() {
-  return std::chrono::duration_cast<std::chrono::seconds>(
-           std::chrono::system_clock::now().time_since_epoch())
-    .count();
-}
 
 std::array<unique_fd, 2> pair_of(int kind) {
   std::array<int, 2> both{};
@@ -212,20 +208,7 @@ public:
     asio::co_spawn(io, be_gateway(), asio::detached);
   }
   void tell(word what) { send(gateway_packet{what}, {}, -1); }
-  void run(std::function<task<void>()> work) {
-    bool done = false;
-    asio::co_spawn(
-      io,
-      [&]() -> task<void> {
-        co_await work();
-        done = true;
-      },
-      asio::detached);
-    const auto until = std::chrono::steady_clock::now() + 20s;
-    while (!done && std::chrono::steady_clock::now() < until)
-      io.run_one_for(100ms);
-    REQUIRE(done);
-  }
+  void run(std::function<task<void>()> work) { REQUIRE(test::run_until_done(io, std::move(work))); }
 
   asio::io_context io{1};
   const authority_text servers, sandbox;
