@@ -276,7 +276,7 @@ process_impl::behavior_type process(process_pointer self,
         each->second.reply.deliver(to_caf({errc::invalid_request, "its reader has gone"}));
         st.questions.erase(each);
       }
-      if (reader != st.reader)
+      if (st.reader != 0 && reader != st.reader) // None: it was awaited.
         return;
       st.command->detach();
       st.reader = 0; // One that was there before can be it again.

@@ -113,6 +113,9 @@ struct process_spec {
   /// Its stdin is open for write_input(); else it is at its end. It is not started if the sandbox
   /// has limits::inputs_per_sandbox of these.
   bool input = false;
+  /// An attached reader is about to come: from its start the command is held up as with one that
+  /// has read nothing. A reader that is not there after limits::reader_patience counts no more.
+  bool awaits_reader = false;
 };
 
 struct process_exit {
@@ -236,7 +239,8 @@ struct shell_command {
   /// For this command only; afterwards the shell is where it was. Empty: where it is.
   std::string cwd;
   std::string label;
-  bool kept = false; ///< As of process_spec.
+  bool kept = false;          ///< As of process_spec,
+  bool awaits_reader = false; ///< and this.
 };
 
 /// What a shell would give to a program that it starts now.

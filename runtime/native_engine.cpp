@@ -1884,6 +1884,8 @@ std::shared_ptr<process> native_sandbox::start(process_spec spec, process_listen
   const auto made = std::make_shared<native_process>(
     io_, output_log{engine_->options.log_directory, share.bytes, share.account},
     std::move(listener), std::move(to), engine_->options.reader_patience);
+  if (spec.awaits_reader)
+    made->await_reader();
   int out[2], err[2];
   if (::pipe2(out, O_CLOEXEC) != 0)
     return refuse(made, no_room("pipe"));

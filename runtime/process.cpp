@@ -60,6 +60,7 @@ void native_process::read(std::uint64_t offset, std::size_t max_bytes, bool atta
           asked = question{offset, max_bytes, attached, std::move(on_output)}]() mutable {
       if (asked.attached && !self->reader_dropped_) {
         self->attached_ = true;
+        self->awaits_reader_ = false;
         self->reader_offset_ = asked.offset;
         self->patience_.cancel();
       }
@@ -81,7 +82,7 @@ void native_process::give_up_oldest() {
 
 void native_process::detach() {
   boost::asio::post(io_, [self = shared_from_this()] {
-    self->attached_ = false;
+    self->attached_ = self->awaits_reader_ = false;
     self->reader_dropped_ = false;
     std::erase_if(self->questions_, [](const question& each) { return each.attached; });
     self->patience_.cancel();
@@ -217,6 +218,8 @@ void native_process::leave_output() {
 void native_process::started() {
   if (std::exchange(started_, true) || exit_)
     return;
+  if (awaits_reader_)
+    watch_reader();
   for (auto& each : pipes_)
     watch(each);
   if (listener_.on_started)
@@ -383,8 +386,11 @@ void native_process::answer(question& asked) {
   if (complete() && chunk.next_offset == log_.end())
     chunk.ended = exit_;
   asked.on_output(std::move(chunk));
-  if (!asked.attached || complete())
-    return;
+  if (asked.attached && !complete())
+    watch_reader();
+}
+
+void native_process::watch_reader() {
   patience_.expires_after(reader_patience_);
   patience_.async_wait([weak = weak_from_this()](const boost::system::error_code& stopped) {
     if (const auto self = weak.lock(); self && !stopped)
@@ -392,8 +398,13 @@ void native_process::answer(question& asked) {
   });
 }
 
-/// It has had an answer and asked for nothing more. One that has nothing to ask for is not late.
+/// The reader has had an answer and asked for nothing more. One that has nothing to ask for is not
+/// late.
 void native_process::drop_reader() {
+  if (std::exchange(awaits_reader_, false)) { // None has come, and one that does is told nothing.
+    attached_ = false;
+    return advance();
+  }
   const bool asking =
     std::any_of(questions_.begin(), questions_.end(), [](auto& each) { return each.attached; });
   if (!attached_ || asking || log_.end() == reader_offset_)

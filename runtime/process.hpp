@@ -57,6 +57,9 @@ public:
   /// The same with what its stdin is read from. Else it has none.
   void attach_input(std::shared_ptr<input_pipe> input) { input_ = std::move(input); }
 
+  /// As of process_spec::awaits_reader. Before it is attached.
+  void await_reader() { awaits_reader_ = attached_ = true; }
+
   /// Before it is attached: it is forgotten only when nobody holds it any more.
   void keep(keeping how);
   bool kept() const { return kept_.has_value(); }
@@ -113,6 +116,7 @@ private:
   void say_last_line();
   bool may_grow() const;
   void answer(question& asked);
+  void watch_reader();
   void drop_reader();
   void drop_input();
   void put_down_end(const process_exit& how);
@@ -137,6 +141,7 @@ private:
   boost::asio::steady_timer patience_;
   bool started_ = false;
   bool attached_ = false;
+  bool awaits_reader_ = false; ///< It counts as attached, and has not come yet.
   bool reader_dropped_ = false;
   std::uint64_t reader_offset_ = 0;    ///< What the attached reader has taken.
   std::uint64_t discarded_ = 0;        ///< Bytes the disk refused,

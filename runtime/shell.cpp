@@ -249,6 +249,8 @@ std::shared_ptr<process> native_shell::run_as(shell_command what, process_listen
   auto made = make_process({options_.log_directory, share.bytes, share.account}, share.counted,
                            std::move(listener), name, number,
                            internal ? std::nullopt : std::optional{memory_kills});
+  if (what.awaits_reader)
+    made->await_reader();
   const auto refuse = [&](error why) {
     boost::asio::post(io_, [made, why = std::move(why)] { made->failed(why); });
     return made;

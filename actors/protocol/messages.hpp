@@ -88,6 +88,7 @@ struct exec_request {
   std::optional<remembered_command> remembered = {};
   /// Its standard input is open for write_command_input; else it is at its end. In no session.
   bool input = false;
+  bool awaits_reader = false; ///< An attached reader is about to ask: nothing is lost before.
 };
 
 /// What has become of a command that is to run once.

@@ -101,6 +101,7 @@ runtime::process_spec commands::make_spec(exec_request& request) const {
   spec.env = environment(core_, {}, request.env);
   spec.cwd = request.cwd.empty() ? core_.profile().cwd : request.cwd;
   spec.input = request.input;
+  spec.awaits_reader = request.awaits_reader;
   spec.user =
     request.user ? runtime::sandbox_user{request.user->uid, request.user->gid} : user_of(core_);
   return spec;

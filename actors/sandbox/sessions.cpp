@@ -202,7 +202,10 @@ void sessions::run(waiting_command what, const reply<process_actor>& to) {
       also();
   };
   (*session)->run({std::make_shared<process_options>(std::move(process)),
-                   {std::move(wanted.command_line), std::move(wanted.cwd), {}},
+                   {.script = std::move(wanted.command_line),
+                    .cwd = std::move(wanted.cwd),
+                    .label = {},
+                    .awaits_reader = wanted.awaits_reader},
                    std::move(what.memory),
                    wanted.idempotency.key},
                   to);

@@ -73,7 +73,7 @@ private:
   void with_older(const snapshot_description& base) {
     const bool same_source = base.image_source == is_.image_source;
     if (base.state == snapshot_state::deleted && !same_source) // What is freed has none.
-      return fail({errc::not_found, "what snapshot " + base.id + " had is gone"});
+      return fail(is_gone(base.id));
     const bool digests_differ = !base.image_digest.empty() && !is_.image_digest.empty() &&
                                 base.image_digest != is_.image_digest;
     if (base.image != is_.image || !same_source || digests_differ)
@@ -97,12 +97,37 @@ private:
     if (found)
       return end(snapshot_changes{older_ ? older_->id : "", *found});
     const bool lacks_bytes = found.reason().code == errc::not_found;
-    if (!lacks_bytes || !options_->copies || std::exchange(brought_, true))
+    if (!lacks_bytes)
+      return fail_unless_gone(found.reason());
+    if (!options_->copies || std::exchange(brought_, true))
       return fail(found.reason());
     lacking_ = {is_};
     if (older_)
       lacking_.push_back(*older_);
     bring();
+  }
+
+  static error is_gone(const std::string& id) {
+    return {errc::not_found, "what snapshot " + id + " had is gone"};
+  }
+
+  /// A snapshot that is deleted while it is compared makes that fail somehow. Its deletion is what
+  /// the answer tells.
+  void fail_unless_gone(const error& why) {
+    std::vector<std::string> compared{is_.id};
+    if (older_)
+      compared.push_back(older_->id);
+    look_for_gone(std::move(compared), why);
+  }
+
+  void look_for_gone(std::vector<std::string> left, const error& why) {
+    if (left.empty())
+      return fail(why);
+    const auto id = std::move(left.back());
+    left.pop_back();
+    ask({id, wanted_.context, true}, [=, this](const snapshot_description& now) {
+      now.state == snapshot_state::deleted ? fail(is_gone(id)) : look_for_gone(left, why);
+    });
   }
 
   /// Back to the node, one after the other; then they are compared again.

@@ -309,6 +309,7 @@ void start(self_pointer self, const sandbox_actor& box) {
   if (!st.job.unstartable.empty())
     return fail(self, {errc::invalid_request, st.job.unstartable});
   st.starting = true;
+  st.job.command.awaits_reader = !st.job.background;
   self->request(box, caf::infinite, st.job.command)
     .then([self, box](const process_actor& process) { started(self, box, process); },
           [self](const caf::error& failure) { not_started(self, failure); });

@@ -107,6 +107,7 @@ void run_fed_command(const services& with, const std::string& id, exec_request w
                      std::function<void(command_feed)> began,
                      std::function<void(const result<short_outcome>&)> then) {
   wanted.input = began != nullptr;
+  wanted.awaits_reader = true;
   sandbox_question<exec_request, process_actor> asked{
     with.directory, id, std::move(wanted),
     [system = with.system, began = std::move(began), then](const process_actor& process) {

@@ -807,6 +807,14 @@ TEST_CASE("disks are compared in a sandbox of the node's own, a few at a time",
   asked.pop_back();
   for (std::size_t i = 1; i < asked.size(); ++i)
     CHECK(asked[i].value().older == first.id);
+
+  INFO("one that is deleted while it is compared is not there");
+  node.engine.ready_at_once = false;
+  auto late = compare(second.id);
+  node.remove(GENERATE_REF(first.id, second.id)).value();
+  node.engine.creations.back().fail("no");
+  node.sys.run();
+  CHECK(late.reason().code == errc::not_found);
 }
 
 TEST_CASE("snapshots are counted by what becomes of them, and by those that were there",

@@ -24,7 +24,7 @@ namespace {
 /// What a listener has heard, as words in their order.
 struct played_process {
   explicit played_process(std::chrono::milliseconds patience = 30s, const std::string& logs = {},
-                          std::uint64_t log_bytes = 0) {
+                          std::uint64_t log_bytes = 0, bool awaits_reader = false) {
     process_listener listener{[to = heard] { to->tell("started"); },
                               [to = heard](const error& why) { to->tell("failed " + why.message); },
                               [to = heard](process_exit how) {
@@ -34,6 +34,8 @@ struct played_process {
     made = std::make_shared<native_process>(
       io, output_log{logs.empty() ? dir.path().string() : logs, log_bytes}, std::move(listener),
       native_process::links{{}, {}}, patience);
+    if (awaits_reader)
+      made->await_reader();
     int ends[2][2];
     for (auto& each : ends)
       REQUIRE(::pipe2(each, O_CLOEXEC | O_NONBLOCK) == 0);
@@ -200,6 +202,40 @@ TEST_CASE("without a reader the oldest output goes, with one the command is held
       offset = chunk.next_offset;
     }
     CHECK(written >= got);
+  }
+}
+
+TEST_CASE("nothing is lost before the reader that a command awaits is there",
+          "[runtime][process]") {
+  SECTION("it comes late") {
+    played_process p{30s, {}, 0, true};
+    p.start();
+    const auto written = p.fill();
+    CHECK(written < 2 * output_log::min_ceiling);
+    std::size_t got = 0;
+    for (std::uint64_t offset = 0; got < written;) {
+      const auto chunk = p.read(offset, true);
+      REQUIRE(chunk.lost_bytes == 0);
+      got += bytes_of(chunk).size();
+      offset = chunk.next_offset;
+    }
+  }
+  SECTION("it never comes, or goes before it has asked") {
+    const bool goes = GENERATE(true, false);
+    played_process p{goes ? 30s : 100ms, {}, 0, true};
+    p.start();
+    if (goes)
+      p.made->detach();
+    const std::string bytes(4096, 'x');
+    for (std::size_t all = 0; all < 4 * output_log::min_ceiling;) {
+      pollfd room{p.out.get(), POLLOUT, 0};
+      REQUIRE(::poll(&room, 1, 60'000) == 1);
+      all += put(p.out, bytes);
+    }
+    // Another one may be attached all the same.
+    const auto late = p.read(0, true);
+    CHECK_FALSE(late.reader_dropped);
+    CHECK(late.lost_bytes > 0);
   }
 }
 

@@ -448,7 +448,9 @@ TEST_CASE("what is kept of a sandbox's output counts as its disk", "[runtime][sa
   CHECK(some.out.size() < 36'000'000);
   CHECK(some.out.size() > 100'000);
   // A reader that takes it all loses nothing.
-  auto read = box.start(print);
+  auto awaiting = in_shell(print);
+  awaiting.awaits_reader = true;
+  auto read = box.start(std::move(awaiting));
   const auto whole = read.finish(true);
   CHECK(whole.lost == 0);
   CHECK(whole.out.size() == 40'000'000);
