@@ -73,6 +73,7 @@ const access_scheme* const bearer = &the_bearer;
 
 reach::reach(const services& with, const matched_request& what)
     : projects_(with.projects)
+    , asked_(form_value(what.head().query, "teamId"))
     , key_(what.key()) {
   const auto& head = what.head();
   // Without a key every request reaches every project.
@@ -82,13 +83,23 @@ reach::reach(const services& with, const matched_request& what)
   // Of a token that another key has signed than the one with which the request was let in.
   if (is_.allowed && is_.allowed->key != (key_ ? key_->name : std::string{}))
     is_.allowed.reset();
-  auto team = form_value(head.query, "teamId");
+  auto team = asked_;
   if (is_.is_one) {
     names_team_ = !is_.allowed || team.empty() || team == is_.allowed->team;
     if (team.empty() && is_.allowed)
       team = is_.allowed->team;
   }
   names_team_ = names_team_ && (!key_ || key_->may_reach_team(team));
+}
+
+std::string reach::team() const {
+  constexpr std::size_t longest = 128;
+  constexpr std::string_view alphabet =
+    "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+  const auto& named = asked_.empty() && is_.allowed ? is_.allowed->team : asked_;
+  return named.size() <= longest && named.find_first_not_of(alphabet) == std::string::npos
+           ? named
+           : std::string{};
 }
 
 std::optional<response> reach::objection(std::string_view project) const {

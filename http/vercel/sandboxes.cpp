@@ -321,6 +321,7 @@ void create(const shared_services& with, const std::shared_ptr<creations>& under
     return to->respond(*no);
   if (const auto wrong = objection(*with, wanted.wanted))
     return to->respond(failure(*wrong));
+  wanted.wanted.team = reach.team();
   named_call call{with, wanted.wanted.project, wanted.wanted.name, host};
   std::make_shared<making>(std::move(call), under_way, std::move(wanted), to)->begin();
 }

@@ -484,7 +484,7 @@ token_claims claims_of(const std::string& sandbox, const api_metadata& all, std:
             {"project_id", "insula/sandboxes"}, // Which no project of the API is.
             {"sandbox_id", sandbox},
             {"sandbox_name", sandbox}};
-  return {{"team_id", usual_team},
+  return {{"team_id", is->team.empty() ? usual_team : is->team},
           {"project_id", is->project},
           {"sandbox_id", session_id{sandbox, run}.text()},
           {"sandbox_name", is->name}};
@@ -504,7 +504,7 @@ std::string text_of(const settings& what) {
   out.member("vcpus", what.vcpus).member("updated", what.updated_ms).member("region", what.region);
   for (const auto& [key, text] :
        {std::pair{"runtime", &what.runtime}, std::pair{"image", &what.image},
-        std::pair{"networkId", &what.network_id}})
+        std::pair{"networkId", &what.network_id}, std::pair{"team", &what.team}})
     if (!text->empty())
       out.member(key, *text);
   out.key("ports").begin_array();
@@ -544,7 +544,7 @@ std::optional<settings> read_settings(std::string_view text) {
   if (!json::parse(text, document) || !document.IsObject() ||
       read_text(document, "project", is.project) || read_text(document, "name", is.name) ||
       read_text(document, "runtime", is.runtime) || read_text(document, "image", is.image) ||
-      read_common(document, is, ignored, false))
+      read_text(document, "team", is.team) || read_common(document, is, ignored, false))
     return std::nullopt;
   if (const auto* kept = find(document, "requestRules")) {
     auto& sealed = is.network.sealed;

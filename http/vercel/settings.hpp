@@ -41,6 +41,7 @@ struct drive_wish {
 
 struct settings {
   std::string project, name;
+  std::string team = {}; ///< That made it, as tokens about it say. Empty: none was named.
   bool persistent = true;
   std::int64_t timeout_ms = default_timeout_ms;
   unsigned vcpus = 2;
@@ -109,8 +110,8 @@ std::optional<grouped_sandbox> group_of(const api_metadata& all);
 
 /// What people read of a sandbox with these texts. None: it is not this API's.
 std::optional<sandbox_caption> caption_of(const api_metadata& all);
-/// What tokens say that are signed for a run of a sandbox. A team is none that is known here, so
-/// all have the same.
+/// What tokens say that are signed for a run of a sandbox. `usual_team`: of one that no team has
+/// made.
 inline constexpr const char* usual_team = "team_insula";
 token_claims claims_of(const std::string& sandbox, const api_metadata& all, std::uint64_t run);
 

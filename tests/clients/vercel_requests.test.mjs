@@ -131,8 +131,7 @@ describe('requests with rules', () => {
     assert.equal(got.body, 'the-body');
     assert.ok(!got.fields.some((name) => name.startsWith('vercel-')));
     const { host, projectId, sandboxId, sandboxName, teamId } = got.meta;
-    assert.deepEqual([host, projectId, sandboxId, sandboxName], ['proxy.site.test', 'prj_test', box.currentSession().sessionId, 'main']);
-    assert.ok(teamId);
+    assert.deepEqual([host, teamId, projectId, sandboxId, sandboxName], ['proxy.site.test', 'team_test', 'prj_test', box.currentSession().sessionId, 'main']);
   });
   test('an answer of its own, and what is wrong in a rule', limit, async () => {
     await box.update({ networkPolicy: { allow: { 'none.site.test': [{ response: { statusCode: 403, body: 'no\n', contentType: 'text/plain', headers: { 'x-why': 'rule' } } }] } } });
