@@ -84,10 +84,13 @@ result<void> check_action(const respond_action& action) {
 
 /// What all rules together cost beside their text.
 struct cost {
-  std::size_t expressions = 0, header_bytes = 0;
+  std::size_t expressions = 0, expression_bytes = 0, header_bytes = 0;
 
   void add(const std::optional<text_match>& match) {
-    expressions += match && match->how == text_match::kind::regex ? 1 : 0;
+    if (!match || match->how != text_match::kind::regex)
+      return;
+    ++expressions;
+    expression_bytes += match->text.size();
   }
   void add(const std::vector<pair_match>& pairs) {
     for (const auto& each : pairs) {
@@ -118,6 +121,10 @@ result<void> check_cost(const std::vector<request_rule>& rules) {
     return error{errc::limit_reached, "the rules about requests of a sandbox have at most " +
                                         std::to_string(max_rule_expressions) +
                                         " regular expressions"};
+  if (all.expression_bytes > max_expression_bytes)
+    return error{errc::limit_reached,
+                 "the regular expressions of a sandbox's rules about requests have at most " +
+                   std::to_string(max_expression_bytes) + " bytes"};
   if (all.header_bytes > max_rule_header_bytes)
     return error{errc::limit_reached, "the headers of the rules about requests of a sandbox have " +
                                         ("at most " + std::to_string(max_rule_header_bytes)) +

@@ -32,26 +32,32 @@ void ask(const services& with, const std::string& id, Message wanted,
     });
 }
 
-void set(const services& with, const std::string& id, std::string_view body, const reply& to) {
-  const auto refuse = [&to](const error& why) {
-    to->respond(why.code == errc::limit_reached
-                  ? error_response(step::request, {errc::payload_too_large, why.message})
-                  : error_response(step::request, why));
-  };
+void refuse(const error& why, const reply& to) {
+  to->respond(why.code == errc::limit_reached
+                ? error_response(step::request, {errc::payload_too_large, why.message})
+                : error_response(step::request, why));
+}
+
+void set(const shared_services& with, const std::string& id, std::string_view body,
+         const reply& to) {
   auto wanted = json::read_network_body(body);
   if (!wanted)
-    return refuse(wanted.reason());
-  set_network_request message{std::move(wanted->policy)};
-  message.requests = sealed_rules{}; // Of the policy before there may be some.
-  if (!wanted->requests.empty()) {
-    if (!with.secrets)
-      return refuse({errc::forbidden, "this server keeps no secrets"});
-    auto sealed = seal_rules(*with.secrets, wanted->requests);
-    if (!sealed)
-      return refuse(sealed.reason());
-    message.requests = std::move(*sealed);
-  }
-  ask<set_network_request, network_state>(with, id, std::move(message), json::write_network, to);
+    return refuse(wanted.reason(), to);
+  const auto go_on = [with, id, to, policy = std::move(wanted->policy)](sealed_rules rules) {
+    set_network_request message{policy};
+    message.requests = std::move(rules); // Of the policy before there may be some.
+    ask<set_network_request, network_state>(*with, id, std::move(message), json::write_network, to);
+  };
+  if (wanted->requests.empty())
+    return go_on({});
+  if (!with->secrets)
+    return refuse({errc::forbidden, "this server keeps no secrets"}, to);
+  // Regular expressions take up to half a second: not for an HTTP thread.
+  to->answer_within(patience, overdue(step::network));
+  with->workers->post([with, to, go_on, rules = std::move(wanted->requests)] {
+    auto sealed = seal_rules(*with->secrets, rules);
+    sealed ? go_on(std::move(*sealed)) : refuse(sealed.reason(), to);
+  });
 }
 
 /// None: it is no number of this range.
@@ -114,7 +120,7 @@ void add_network_routes(std::vector<route>& table, const shared_services& with) 
      limits::network_body_bytes,
      [with](const matched_request& what) {
        return answered_by([with, id = what.id()](const std::string& body, const reply& to) {
-         set(*with, id, body, to);
+         set(with, id, body, to);
        });
      },
      {.id = "setNetwork",

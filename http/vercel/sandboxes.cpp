@@ -315,15 +315,17 @@ void create(const shared_services& with, const std::shared_ptr<creations>& under
   create_request wanted;
   if (const auto wrong = read_create(body, wanted))
     return to->respond(failure(*wrong));
-  if (const auto wrong = seal(wanted.wanted.network, with->secrets.get()))
-    return to->respond(failure(*wrong));
   if (const auto no = reach.objection(wanted.wanted.project))
     return to->respond(*no);
   if (const auto wrong = objection(*with, wanted.wanted))
     return to->respond(failure(*wrong));
   wanted.wanted.team = reach.team();
-  named_call call{with, wanted.wanted.project, wanted.wanted.name, host};
-  std::make_shared<making>(std::move(call), under_way, std::move(wanted), to)->begin();
+  const named_call call{with, wanted.wanted.project, wanted.wanted.name, host};
+  when_sealed(*with, wanted.wanted.network, to, [=](const network_wish& sealed) {
+    auto is = wanted;
+    is.wanted.network = sealed;
+    std::make_shared<making>(call, under_way, std::move(is), to)->begin();
+  });
 }
 
 // ---- What is asked of one
@@ -366,20 +368,51 @@ void fork(const named_call& call, const std::shared_ptr<creations>& under_way,
         bool other_image = false;
         if (const auto wrong = read_fork(body, wanted, other_image))
           return to->respond(failure(*wrong));
-        if (const auto wrong = seal(wanted.wanted.network, call.with->secrets.get()))
-          return to->respond(failure(*wrong));
         if (const auto wrong = objection(*call.with, wanted.wanted))
           return to->respond(failure(*wrong));
-        auto made = call;
-        made.name = wanted.wanted.name;
-        const auto fresh = wanted;
-        if (!other_image)
-          wanted.snapshot = view.snapshot;
-        const auto it = std::make_shared<making>(std::move(made), under_way, std::move(wanted), to);
-        it->falls_back_on(fresh);
-        it->begin();
+        when_sealed(*call.with, wanted.wanted.network, to, [=](const network_wish& sealed) {
+          auto made = call;
+          made.name = wanted.wanted.name;
+          auto is = wanted;
+          is.wanted.network = sealed;
+          const auto fresh = is;
+          if (!other_image)
+            is.snapshot = view.snapshot;
+          const auto it = std::make_shared<making>(std::move(made), under_way, std::move(is), to);
+          it->falls_back_on(fresh);
+          it->begin();
+        });
       });
   });
+}
+
+/// `message` has all but the texts, which are those of `changed`.
+void redefine(const named_call& call, settings changed, redefine_sandbox message,
+              const std::string& before, const reply& to) {
+  changed.updated_ms = system_clock{}.unix_ms();
+  message.drives = drives_of(changed, call.with->secret);
+  message.metadata = metadata_change{metadata_api, text_of(changed), before};
+  const auto aim = message.snapshot;
+  question{*call.with, call.id(), std::move(message), to}
+    .within(look_patience, late_answer())
+    .starts(false)
+    .or_else([aim](question_stage, const error& why) {
+      return why.code == errc::snapshot_gone ? failure(gone_snapshot(id_of_snapshot(aim)))
+                                             : failure(why);
+    })
+    .then<sandbox_description>([=](const sandbox_description& now) {
+      const auto told = view_of(call.id(), now);
+      if (!told || text_of(told->is) != text_of(changed))
+        return to->respond(
+          failure(refusal{409, "conflict", "The sandbox has been changed just now; ask again."}));
+      json::ascii_writer out;
+      out.begin_object().key("sandbox");
+      write_sandbox(out, *told);
+      out.key("routes");
+      write_routes(out, routes_of(*call.with, *told, call.host));
+      out.end_object();
+      to->respond({200, out.str()});
+    });
 }
 
 void patch(const named_call& call, const std::string& body, const reply& to) {
@@ -388,33 +421,12 @@ void patch(const named_call& call, const std::string& body, const reply& to) {
     redefine_sandbox message;
     if (const auto wrong = apply_patch(body, changed, message.snapshot))
       return to->respond(failure(*wrong));
-    if (const auto wrong = seal(changed.network, call.with->secrets.get()))
-      return to->respond(failure(*wrong));
-    changed.updated_ms = system_clock{}.unix_ms();
-    message.drives = drives_of(changed, call.with->secret);
-    message.metadata =
-      metadata_change{metadata_api, text_of(changed), is.metadata.at(metadata_api)};
-    const auto aim = message.snapshot;
-    question{*call.with, call.id(), std::move(message), to}
-      .within(look_patience, late_answer())
-      .starts(false)
-      .or_else([aim](question_stage, const error& why) {
-        return why.code == errc::snapshot_gone ? failure(gone_snapshot(id_of_snapshot(aim)))
-                                               : failure(why);
-      })
-      .then<sandbox_description>([=](const sandbox_description& now) {
-        const auto told = view_of(call.id(), now);
-        if (!told || text_of(told->is) != text_of(changed))
-          return to->respond(
-            failure(refusal{409, "conflict", "The sandbox has been changed just now; ask again."}));
-        json::ascii_writer out;
-        out.begin_object().key("sandbox");
-        write_sandbox(out, *told);
-        out.key("routes");
-        write_routes(out, routes_of(*call.with, *told, call.host));
-        out.end_object();
-        to->respond({200, out.str()});
-      });
+    when_sealed(*call.with, changed.network, to,
+                [=, before = is.metadata.at(metadata_api)](const network_wish& sealed) {
+                  auto now = changed;
+                  now.network = sealed;
+                  redefine(call, std::move(now), message, before, to);
+                });
   });
 }
 

@@ -19,6 +19,19 @@ response late_answer() {
   return failure(refusal{503, "internal_server_error", "The sandbox did not answer in time."});
 }
 
+void when_sealed(const services& with, network_wish wish, const reply& to,
+                 std::function<void(const network_wish&)> then) {
+  if (wish.rules.empty() || !wish.sealed.empty())
+    return then(wish);
+  to->answer_within(look_patience, late_answer());
+  with.workers->post(
+    [box = with.secrets, wish = std::move(wish), to, then = std::move(then)]() mutable {
+      if (const auto wrong = seal(wish, box.get()))
+        return to->respond(failure(*wrong));
+      then(wish);
+    });
+}
+
 std::string resolved(const std::string& path, const std::string& cwd) {
   if (path.starts_with('/'))
     return path;

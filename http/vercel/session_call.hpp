@@ -7,6 +7,7 @@
 #include "http/vercel/api.hpp"
 #include "http/vercel/failures.hpp"
 #include "http/vercel/ids.hpp"
+#include "http/vercel/policy.hpp"
 
 #include <chrono>
 #include <functional>
@@ -41,6 +42,12 @@ response unknown_session();
 /// The one that is alive, or was last.
 find_runs newest_run();
 response late_answer();
+
+/// `then` has what is kept of a network policy, its rules sealed: at once where there are none,
+/// else on a worker, since their regular expressions take up to half a second. Otherwise `to` is
+/// told what is wrong.
+void when_sealed(const services& with, network_wish wish, const reply& to,
+                 std::function<void(const network_wish&)> then);
 
 /// Asks without starting anything; `answered` comes on a CAF worker.
 template <class Answer, class Message>

@@ -107,15 +107,7 @@ void extend(const session_call& call, const std::string& body, const reply& to) 
 }
 
 /// First it is durable as the sandbox's, then it holds.
-void set_network(const session_call& call, const std::string& body, const reply& to) {
-  json::document document;
-  network_wish wish;
-  if (const auto wrong = read_object(body, document))
-    return to->respond(failure(*wrong));
-  if (const auto wrong = read_policy(document, wish))
-    return to->respond(failure(*wrong));
-  if (const auto wrong = seal(wish, call.with->secrets.get()))
-    return to->respond(failure(*wrong));
+void keep_network(const session_call& call, const network_wish& wish, const reply& to) {
   find_runs look;
   look.number = call.session.run;
   ask_session<run_list>(call, look, to, [=](const run_list& all) {
@@ -142,6 +134,17 @@ void set_network(const session_call& call, const std::string& body, const reply&
         });
       });
   });
+}
+
+void set_network(const session_call& call, const std::string& body, const reply& to) {
+  json::document document;
+  network_wish wish;
+  if (const auto wrong = read_object(body, document))
+    return to->respond(failure(*wrong));
+  if (const auto wrong = read_policy(document, wish))
+    return to->respond(failure(*wrong));
+  when_sealed(*call.with, std::move(wish), to,
+              [=](const network_wish& sealed) { keep_network(call, sealed, to); });
 }
 
 // ---- Lists

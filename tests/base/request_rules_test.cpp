@@ -82,6 +82,13 @@ TEST_CASE("expressions and headers of all rules have ceilings", "[base][rules]")
   REQUIRE_FALSE(many);
   CHECK(many.reason().code == errc::limit_reached);
   CHECK(many.reason().message.find("regular expressions") != std::string::npos);
+  request_rule of_words = transforming({{"x-a", "1"}});
+  of_words.match.path = text_match{text_match::kind::regex, std::string(1024, 'a')};
+  constexpr auto as_many = max_expression_bytes / 1024;
+  CHECK(check(std::vector<request_rule>(as_many, of_words)));
+  const auto long_ones = check(std::vector<request_rule>(as_many + 1, of_words));
+  REQUIRE_FALSE(long_ones);
+  CHECK(long_ones.reason().code == errc::limit_reached);
   const header_list large{{"x-large", std::string(8 << 10, 'v')}};
   CHECK(check(std::vector<request_rule>(7, transforming(large))));
   const request_rule says{"a.example", {}, respond_action{403, large, ""}};

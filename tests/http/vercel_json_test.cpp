@@ -106,8 +106,9 @@ TEST_CASE("Vercel: what is asked for is read, and what is wrong is named", "[htt
   CHECK(is.network.denied == std::vector<std::string>{"10.0.0.0/8"});
   CHECK(read_settings(text_of(is)));
   CHECK(text_of(*read_settings(text_of(is))) == text_of(is));
-  is.team = "team_a";
-  CHECK(read_settings(text_of(is))->team == "team_a");
+  auto teams = is;
+  teams.team = "team_a";
+  CHECK(read_settings(text_of(teams))->team == "team_a");
   auto begun = is;
   begun.unfinished = true;
   CHECK(read_settings(text_of(begun))->unfinished);
