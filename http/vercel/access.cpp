@@ -72,8 +72,11 @@ const by_bearer the_bearer;
 const access_scheme* const bearer = &the_bearer;
 
 reach::reach(const services& with, const matched_request& what)
+    : reach(with, what, form_value(what.head().query, "teamId")) {}
+
+reach::reach(const services& with, const matched_request& what, std::string asked)
     : projects_(with.projects)
-    , asked_(form_value(what.head().query, "teamId"))
+    , asked_(std::move(asked))
     , key_(what.key()) {
   const auto& head = what.head();
   // Without a key every request reaches every project.
@@ -110,6 +113,26 @@ std::optional<response> reach::objection(std::string_view project) const {
       (!key_ || key_->may_reach_project(project)))
     return std::nullopt;
   return failure(refusal{404, "not_found", "The project was not found."});
+}
+
+std::vector<std::string> reach::teams() const {
+  if (is_.allowed)
+    return {is_.allowed->team};
+  return key_ ? key_->teams : std::vector<std::string>{};
+}
+
+std::vector<std::string> reach::projects() const {
+  if (is_.allowed)
+    return {is_.allowed->project};
+  if (!key_ || key_->projects.empty())
+    return projects_;
+  auto both = key_->projects;
+  std::erase_if(both, [&](const auto& each) { return !is_among(projects_, each); });
+  return both;
+}
+
+bool reach::may_name_team(std::string_view team) const {
+  return is_among(teams(), team) && (!key_ || key_->may_reach_team(team));
 }
 
 } // namespace insula::http::vercel::access

@@ -6,7 +6,9 @@
 #include "http/vercel/tokens.hpp"
 
 #include <optional>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace insula::http::vercel::access {
 
@@ -16,7 +18,10 @@ extern const access_scheme* const bearer;
 /// What a request may be about, once it has been let in.
 class reach {
 public:
+  /// The query names the team as `teamId`.
   reach(const services& with, const matched_request& what);
+  /// `asked`: the team that it names. Empty: none.
+  reach(const services& with, const matched_request& what, std::string asked);
 
   /// What is told instead, of what belongs to `project`; none: it is within reach.
   std::optional<response> objection(std::string_view project) const;
@@ -28,10 +33,15 @@ public:
     return projects_.empty() && !is_.is_one &&
            (!key_ || (key_->teams.empty() && key_->projects.empty()));
   }
+  /// Those that the client's token or key names. Empty: it names none.
+  std::vector<std::string> teams() const;
+  /// The same, which the server has as well. Empty: any, or none that both have.
+  std::vector<std::string> projects() const;
+  bool may_name_team(std::string_view team) const;
 
 private:
   std::vector<std::string> projects_; ///< Of the server. Empty: any.
-  std::string asked_;                 ///< The query's team.
+  std::string asked_;                 ///< The request's team.
   token_standing is_;
   shared_named_key key_;   ///< The client's; null: the main one, or none.
   bool names_team_ = true; ///< The query names a team of the key's, which is the token's if any.

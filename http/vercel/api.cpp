@@ -54,7 +54,8 @@ public:
   bool claims(std::string_view path) const override {
     if (path.starts_with("/api/"))
       path.remove_prefix(4);
-    for (const std::string_view root : {"/v2/sandboxes", "/v3/sandboxes"})
+    for (const std::string_view root : {"/v2/sandboxes", "/v3/sandboxes", "/v2/user", "/v2/teams",
+                                        "/v2/projects", "/v11/projects"})
       if (path.starts_with(root) && (path.size() == root.size() || path[root.size()] == '/'))
         return true;
     return false;
@@ -86,6 +87,7 @@ private:
     add_command_routes(table, with_, prefix);
     add_file_routes(table, with_, prefix);
     add_sandbox_routes(table, with_, under_way_, prefix);
+    add_scope_routes(table, with_, prefix);
     return table;
   }
 

@@ -31,5 +31,7 @@ void add_command_routes(std::vector<route>& table, const shared_services& with,
                         const std::string& prefix);
 void add_file_routes(std::vector<route>& table, const shared_services& with,
                      const std::string& prefix);
+void add_scope_routes(std::vector<route>& table, const shared_services& with,
+                      const std::string& prefix);
 
 } // namespace insula::http::vercel

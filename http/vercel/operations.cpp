@@ -16,6 +16,8 @@ const parameter segments[] = {
   {"cmd", "path", "The id of one of the session's commands.", true},
   {"snapshot", "path", "The id of a snapshot.", true},
   {"drive", "path", "The drive's name, of this project.", true},
+  {"team", "path", "The team.", true},
+  {"project", "path", "The project.", true},
 };
 
 } // namespace

@@ -207,6 +207,92 @@ TEST_CASE("Vercel: tokens under a named key are good for what both may, and end 
   CHECK(status(made("me", "prj", ""), "prj") == 200);
 }
 
+TEST_CASE("Vercel: the command line finds a team and a project for its token",
+          "[http][keys][vercel]") {
+  auto options = with_keys();
+  options.named_keys.push_back({"duo", "the-key-for-two-teams", {"vercel"}, {"us", "them"}, {}});
+  house h{options};
+  const auto now = static_cast<std::int64_t>(::time(nullptr));
+  const auto token = [&](const std::string& team, const std::string& project,
+                         const std::string& of = {}) {
+    return http::vercel::make_access_token(keys_of(options), {team, project, of}, now, now + 600);
+  };
+  const std::string usual = "vercel-sandbox-default-project";
+  const auto got = [&](const std::string& path, const std::string& key) {
+    return look_at(h, "/api" + path, bearer(key));
+  };
+  const auto added = [&](const std::string& query, const std::string& name,
+                         const std::string& key) {
+    return ask(h.port(), "POST", "/api/v11/projects?" + query, R"({"name":")" + name + "\"}",
+               bearer(key));
+  };
+  const auto user = [](const std::string& name, const std::string& team) {
+    return R"({"user":{"id":"user_)" + name + R"(","username":")" + name +
+           R"(","defaultTeamId":")" + team + R"("}})";
+  };
+  const auto team = [](const std::string& name) {
+    return R"({"id":")" + name + R"(","slug":")" + name + R"(","name":")" + name +
+           R"(","membership":{"role":"OWNER"},"billing":{"plan":"hobby"}})";
+  };
+  const auto project = [](const std::string& name, const std::string& of) {
+    return R"({"id":")" + name + R"(","name":")" + name + R"(","accountId":")" + of + R"("})";
+  };
+
+  // The main key, and one that names no team: a team of the server's, and any other.
+  CHECK(got("/v2/user", main_key).body == user("insula", "team_insula"));
+  CHECK(got("/v2/user", any_key).body == user("all", "team_insula"));
+  for (const auto& key : {main_key, any_key}) {
+    CHECK(got("/v2/teams?limit=20", key).body ==
+          R"({"teams":[)" + team("team_insula") + R"(],"pagination":{"count":1,"next":null}})");
+    CHECK(got("/v2/teams/ac%20me", key).body == team("ac me"));
+    CHECK(got("/v2/projects/" + usual + "?slug=acme", key).body == project(usual, "acme"));
+    CHECK(got("/v2/projects/a%2Fb?teamId=team_1", key).body == project("a/b", "team_1"));
+    CHECK(added("slug=acme", usual, key).body == project(usual, "acme"));
+  }
+  CHECK(look_at(h, "/v2/user", bearer(main_key)).status == 200); // Not below /api alone.
+
+  // A token, and a key with teams and projects: theirs, and nothing else.
+  for (const auto& key : {vercel_key, token("me", "prj"), token("me", "prj", "web")}) {
+    CHECK(got("/v2/user", key).body.find(R"("defaultTeamId":"me")") != std::string::npos);
+    CHECK(got("/v2/teams", key).body.find(team("me") + "]") != std::string::npos);
+    CHECK(got("/v2/teams/me", key).body == team("me"));
+    CHECK(got("/v2/teams/they", key).body ==
+          R"({"error":{"code":"not_found","message":"The team was not found."}})");
+    CHECK(got("/v2/projects/prj?slug=me", key).body == project("prj", "me"));
+    CHECK(got("/v2/projects/prj?slug=they", key).status == 404);
+    for (const auto& answer :
+         {got("/v2/projects/" + usual + "?slug=me", key), added("slug=me", usual, key)}) {
+      CHECK(answer.status == 404);
+      CHECK(answer.body == R"({"error":{"code":"not_found","message":"The project ')" + usual +
+                             R"(' was not found. One that there is: --scope me --project prj"}})");
+    }
+  }
+  // Of a token and its key what both name.
+  CHECK(got("/v2/user", token("they", "prj", "web")).body ==
+        R"({"user":{"id":"user_web",)"
+        R"("username":"web","defaultTeamId":null}})");
+
+  // Page by page.
+  const std::string duo = "the-key-for-two-teams";
+  CHECK(got("/v2/user", duo).body == user("duo", "us"));
+  CHECK(got("/v2/teams?limit=1", duo).body ==
+        R"({"teams":[)" + team("us") + R"(],"pagination":{"count":1,"next":1}})");
+  CHECK(got("/v2/teams?limit=1&until=1", duo).body ==
+        R"({"teams":[)" + team("them") + R"(],"pagination":{"count":1,"next":null}})");
+  for (const auto* query : {"limit=0", "limit=101", "limit=x", "until=3", "until=-1"})
+    CHECK(got(std::string{"/v2/teams?"} + query, duo).status == 400);
+
+  // What is wrong is said in the words of this API.
+  CHECK(got("/v2/user", bridge_key).status == 403);
+  CHECK(got("/v2/user", "nothing").body.find(R"("code":"forbidden")") != std::string::npos);
+  CHECK(look_at(h, "/api/v2/user", {}).status == 401);
+  CHECK(ask(h.port(), "POST", "/api/v11/projects", "{}", bearer(main_key)).body ==
+        R"({"error":{"code":"bad_request","message":"name is required"}})");
+  CHECK(ask(h.port(), "DELETE", "/api/v2/projects/prj", {}, bearer(main_key))
+          .body.find(R"({"error":{"code":"not_found")") == 0);
+  CHECK(h.heard().all().empty());
+}
+
 TEST_CASE("other named keys hold at once, and those that are gone open nothing", "[http][keys]") {
   house h{with_keys()};
   const std::string running = "/v1/sandbox/abc/running", next = "another-key-for-the-bridge";
