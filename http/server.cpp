@@ -17,6 +17,7 @@
 #include "http/sandboxes/session_id.hpp"
 #include "http/transport/node_fields.hpp"
 #include "http/vercel/api.hpp"
+#include "http/vercel/login.hpp"
 #include "http/vercel/port_names.hpp"
 
 #include <algorithm>
@@ -341,6 +342,9 @@ private:
       console::make_api(std::make_shared<const console::services>(
         console::services{with_, key_, browsers_, wrong_keys_,
                           options.cluster ? options.cluster->routing->self() : std::string{}}))};
+    all.push_back(vercel::make_login_api(
+      with_, options.cluster ? options.cluster->routing->self() : std::string{},
+      options.tls.has_value()));
     if (options.issuer)
       all.push_back(oidc::make_api(options.issuer));
     all.push_back(bridge::make_api(with_, &openapi_document));
