@@ -235,7 +235,7 @@ private:
     };
     internal_.emplace(
       io_, std::move(how),
-      [main = inside(all_apis(options), {}),
+      [main = inside(all_apis(options, true), {}),
        execd = inside({opensandbox::make_execd_api(with_, id)}, id)](const request_head& head) {
         const bool by_execd = head.field(node_fields::door_field) == node_fields::execd_door;
         return (by_execd ? execd : main)(head);
@@ -336,15 +336,18 @@ private:
   }
 
   /// Of two that have a path the first says what is wrong with it.
-  std::vector<std::shared_ptr<const public_api>> all_apis(const server_options& options) const {
+  std::vector<std::shared_ptr<const public_api>> all_apis(const server_options& options,
+                                                          bool behind_node = false) const {
     std::vector<std::shared_ptr<const public_api>> all{
       opensandbox::make_api(with_), vercel::make_api(with_),
       console::make_api(std::make_shared<const console::services>(
         console::services{with_, key_, browsers_, wrong_keys_,
                           options.cluster ? options.cluster->routing->self() : std::string{}}))};
     all.push_back(vercel::make_login_api(
-      with_, options.cluster ? options.cluster->routing->self() : std::string{},
-      options.tls.has_value()));
+      with_, {.node = options.cluster ? options.cluster->routing->self() : std::string{},
+              .encrypted = options.tls.has_value(),
+              .behind_node = behind_node,
+              .codes = device_codes_}));
     if (options.issuer)
       all.push_back(oidc::make_api(options.issuer));
     all.push_back(bridge::make_api(with_, &openapi_document));
@@ -358,6 +361,8 @@ private:
   key_check key_; ///< All others here are copies.
   const std::shared_ptr<sign_ins> browsers_;
   const std::shared_ptr<wrong_key_log> wrong_keys_ = std::make_shared<wrong_key_log>();
+  const std::shared_ptr<vercel::device_codes> device_codes_ =
+    std::make_shared<vercel::device_codes>();
   const std::shared_ptr<cluster::forwarder> forwarder_; ///< Null: there are no other nodes.
   const std::shared_ptr<const preview::links> links_;
   const std::shared_ptr<const services> with_;

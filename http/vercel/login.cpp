@@ -6,7 +6,7 @@
 #include "http/json/writer.hpp"
 #include "http/text/percent.hpp"
 #include "http/transport/connection.hpp"
-#include "http/vercel/device_codes.hpp"
+#include "http/transport/node_fields.hpp"
 #include "http/vercel/failures.hpp"
 #include "http/vercel/members.hpp"
 #include "http/vercel/settings.hpp"
@@ -59,11 +59,10 @@ response oauth_refusal(std::string_view code, std::string_view why = {}, int sta
 
 struct login {
   shared_services with;
-  std::string node;
-  bool encrypted;
-  std::shared_ptr<device_codes> codes = std::make_shared<device_codes>();
+  login_options at;
 
-  std::string name() const { return node.empty() ? std::string{here} : node; }
+  device_codes& codes() const { return *at.codes; }
+  std::string name() const { return at.node.empty() ? std::string{here} : at.node; }
   std::string below(std::string_view last) const {
     return "/oauth/nodes/" + percent_encode(name()) + std::string{last};
   }
@@ -85,21 +84,37 @@ response configuration(const login& is) {
   return {200, out.str()};
 }
 
-/// `host`: what the client calls this node, and its browser hopefully as well.
-response open_codes(const login& is, const std::string& host, const std::string& network) {
-  if (host.empty())
+/// The client that begins a sign-in, and by which address.
+struct beginner {
+  std::string network;
+  std::string origin; ///< What the client calls this node, and its browser hopefully as well.
+};
+
+beginner beginner_of(const login_options& at, const matched_request& what) {
+  const auto* client = what.head().client;
+  auto address = at.behind_node ? what.field(node_fields::client_field)
+                                : (client != nullptr ? client->peer() : std::string{});
+  const bool encrypted =
+    at.behind_node ? what.field(node_fields::scheme_field) == "https" : at.encrypted;
+  const auto host = what.field("Host");
+  return {address.empty() ? address : http::network_of(address),
+          host.empty() ? host : (encrypted ? "https://" : "http://") + host};
+}
+
+response open_codes(const login& is, const beginner& by) {
+  if (by.origin.empty())
     return oauth_refusal("invalid_request", "The request has no Host.");
-  const auto made = is.codes->open(network, device_codes::clock::now());
+  const auto made = is.codes().open(by.network, device_codes::clock::now());
   if (!made) {
     auto answer = oauth_refusal("slow_down", "Too many sign-ins wait to be confirmed.", 429);
     answer.fields.push_back({"Retry-After", "60"});
     return answer;
   }
-  auto page = (is.encrypted ? "https://" : "http://") + host + std::string{page_path};
+  auto page = by.origin + std::string{page_path};
   auto whole = page + "?user_code=" + made->user;
-  if (!is.node.empty()) {
-    page += "?node=" + percent_encode(is.node);
-    whole += "&node=" + percent_encode(is.node);
+  if (!is.at.node.empty()) {
+    page += "?node=" + percent_encode(is.at.node);
+    whole += "&node=" + percent_encode(is.at.node);
   }
   json::ascii_writer out;
   out.begin_object().member("device_code", made->device).member("user_code", made->user);
@@ -111,11 +126,11 @@ response open_codes(const login& is, const std::string& host, const std::string&
 
 response token_for(const login& is, const std::string& form) {
   const auto kind = form_value(form, "grant_type");
-  if (kind == "refresh_token") // None is given out: who confirms says how long a token is good.
+  if (kind == "refresh_token") // None is given out.
     return oauth_refusal("invalid_grant", "There are no refresh tokens.");
   if (kind != "urn:ietf:params:oauth:grant-type:device_code")
     return oauth_refusal("unsupported_grant_type");
-  const auto stands = is.codes->ask(form_value(form, "device_code"), device_codes::clock::now());
+  const auto stands = is.codes().ask(form_value(form, "device_code"), device_codes::clock::now());
   switch (stands.is) {
     case device_codes::state::waiting: return oauth_refusal("authorization_pending");
     case device_codes::state::too_soon: return oauth_refusal("slow_down");
@@ -152,7 +167,7 @@ response no_sign_in() {
 }
 
 response show_sign_in(const login& is, const std::string& typed) {
-  const auto network = is.codes->network_of(user_code_in(typed), device_codes::clock::now());
+  const auto network = is.codes().network_of(user_code_in(typed), device_codes::clock::now());
   if (!network)
     return no_sign_in();
   const auto& projects = is.with->projects;
@@ -202,17 +217,12 @@ response decide(const login& is, const std::string& body) {
   if (!refuses)
     if (const auto wrong = read_grant(is, said, grant.emplace()))
       return failure(*wrong);
-  return is.codes->decide(user_code_in(typed), std::move(grant), device_codes::clock::now())
+  return is.codes().decide(user_code_in(typed), std::move(grant), device_codes::clock::now())
            ? response{204, {}}
            : no_sign_in();
 }
 
 // ---- Routes
-
-std::string network_in(const matched_request& what) {
-  const auto* client = what.head().client;
-  return client != nullptr ? http::network_of(client->peer()) : std::string{};
-}
 
 /// For everybody. `answer` has the body.
 template <class Answer>
@@ -223,11 +233,10 @@ route form_route(const shared_login& is, std::string path, Answer answer) {
              body_use::buffered,
              form_bytes,
              [is, answer](const matched_request& what) {
-               return answered_by(
-                 [is, answer, host = what.field("Host"),
-                  network = network_in(what)](const std::string& body, const reply& to) {
-                   to->respond(answer(*is, body, host, network));
-                 });
+               return answered_by([is, answer, by = beginner_of(is->at, what)](
+                                    const std::string& body, const reply& to) {
+                 to->respond(answer(*is, body, by));
+               });
              },
              {}};
   made.too_large = &too_large;
@@ -270,31 +279,33 @@ public:
     };
     std::vector<route> all{
       text_route("/.well-known/openid-configuration", [is = is_] { return configuration(*is); }),
-      // Who takes a token asks this server, which signs with a key that is nobody else's.
+      // Tokens are signed with a key that nobody else has, so this server alone verifies them.
       text_route("/oauth/jwks",
                  [] {
                    return response{200, R"({"keys":[]})"};
                  }),
       page_route(),
       at_node(form_route(is_, "/oauth/nodes/:node/codes",
-                         [](const login& is, const std::string&, const std::string& host,
-                            const std::string& network) { return open_codes(is, host, network); })),
+                         [](const login& is, const std::string&, const beginner& by) {
+                           return open_codes(is, by);
+                         })),
       at_node(form_route(is_, "/oauth/nodes/:node/token",
-                         [](const login& is, const std::string& body, const std::string&,
-                            const std::string&) { return token_for(is, body); })),
+                         [](const login& is, const std::string& body, const beginner&) {
+                           return token_for(is, body);
+                         })),
       form_route(is_, "/oauth/introspect",
-                 [](const login& is, const std::string& body, const std::string&,
-                    const std::string&) { return introspection(is, body); }),
+                 [](const login& is, const std::string& body, const beginner&) {
+                   return introspection(is, body);
+                 }),
       form_route(is_, "/oauth/revoke",
-                 [](const login&, const std::string&, const std::string&, const std::string&) {
+                 [](const login&, const std::string&, const beginner&) {
                    return oauth_refusal("unsupported_token_type",
                                         "A token cannot be taken back before its time.");
                  }),
     };
-    auto decision =
-      at_node(form_route(is_, "/oauth/nodes/:node/sign-in",
-                         [](const login& is, const std::string& body, const std::string&,
-                            const std::string&) { return decide(is, body); }));
+    auto decision = at_node(form_route(
+      is_, "/oauth/nodes/:node/sign-in",
+      [](const login& is, const std::string& body, const beginner&) { return decide(is, body); }));
     decision.who = http::access::key;
     decision.main_key_alone = true;
     all.push_back(std::move(decision));
@@ -336,10 +347,9 @@ private:
 
 } // namespace
 
-std::shared_ptr<const public_api> make_login_api(shared_services with, std::string node,
-                                                 bool encrypted) {
+std::shared_ptr<const public_api> make_login_api(shared_services with, login_options at) {
   return std::make_shared<login_api>(
-    std::make_shared<const login>(login{std::move(with), std::move(node), encrypted}));
+    std::make_shared<const login>(login{std::move(with), std::move(at)}));
 }
 
 } // namespace insula::http::vercel

@@ -2,17 +2,24 @@
 
 #include "http/api/public_api.hpp"
 #include "http/vercel/api.hpp"
+#include "http/vercel/device_codes.hpp"
 
 #include <memory>
 #include <string>
 
 namespace insula::http::vercel {
 
+/// At one door of a node.
+struct login_options {
+  std::string node = {};    ///< Its name in its cluster; empty: there is none.
+  bool encrypted = false;   ///< It speaks TLS.
+  bool behind_node = false; ///< Requests come from other nodes, which say whose they are.
+  std::shared_ptr<device_codes> codes; ///< Of the node: all its doors share them. Not null.
+};
+
 /// `sandbox login` of the command line: OAuth's device flow (RFC 8628), and the page at /device on
 /// which somebody with the main key confirms it. What it gives out is a token for one project. No
-/// part of the API that is described. `node`: the name in its cluster, which has the codes of the
-/// sign-ins that it has begun; empty: there is none. `encrypted`: the node speaks TLS.
-std::shared_ptr<const public_api> make_login_api(shared_services with, std::string node,
-                                                 bool encrypted);
+/// part of the API that is described. In a cluster the node that has begun a sign-in has it.
+std::shared_ptr<const public_api> make_login_api(shared_services with, login_options at);
 
 } // namespace insula::http::vercel

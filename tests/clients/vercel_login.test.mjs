@@ -51,7 +51,7 @@ async function shown(by) {
 const run = (words) => start(words).end;
 
 describe('sandbox login', { concurrency: 1 }, () => {
-  test('who knows the key confirms it in the browser, and the command line has a token of one project', limit, async () => {
+  test('a holder of the key confirms it in the browser, and the command line has a token of one project', limit, async () => {
     const login = start('login');
     const { code, at } = await shown(login);
     assert.ok(at.startsWith(`${url}/device?`), at);

@@ -1206,6 +1206,46 @@ TEST_CASE("each node says what lives on it, whichever is asked", "[http][cluster
   check_unreachable(list_of("n3", both.n1));
 }
 
+TEST_CASE("the node that has begun a sign-in has it, whichever is asked",
+          "[http][cluster][login]") {
+  http::server_options options;
+  options.api_key = "the key of both nodes";
+  pair_of_nodes both{options, options};
+  const auto key = "Authorization: Bearer " + options.api_key + "\r\n";
+  const auto text_in = [](const answer& got, const std::string& name) {
+    const auto mark = '"' + name + "\":\"";
+    const auto at = got.body.find(mark);
+    REQUIRE(at != std::string::npos);
+    return got.body.substr(at + mark.size(),
+                           got.body.find('"', at + mark.size()) - at - mark.size());
+  };
+  const auto found = ask(both.n1.port(), "GET", "/.well-known/openid-configuration");
+  CHECK(text_in(found, "token_endpoint") == "https://vercel.com/oauth/nodes/n1/token");
+  const auto begun = ask(both.n2.port(), "POST", "/oauth/nodes/n1/codes", "client_id=cl_1");
+  REQUIRE(begun.status == 200);
+  CHECK(text_in(begun, "verification_uri") == "http://localhost/device?node=n1");
+  const auto code = text_in(begun, "user_code"), sign_in = std::string{"/oauth/nodes/n1/sign-in"};
+  CHECK(text_in(begun, "verification_uri_complete") ==
+        "http://localhost/device?user_code=" + code + "&node=n1");
+  const auto form = "grant_type=urn:ietf:params:oauth:grant-type:device_code&device_code=" +
+                    text_in(begun, "device_code");
+  const auto poll = [&](node& asked) {
+    return ask(asked.port(), "POST", "/oauth/nodes/n1/token", form);
+  };
+  CHECK(text_in(poll(both.n1), "error") == "authorization_pending");
+  for (auto* asked : {&both.n1, &both.n2}) {
+    CHECK(ask(asked->port(), "GET", sign_in + "?user_code=" + code).status == 401);
+    const auto shown = ask(asked->port(), "GET", sign_in + "?user_code=" + code, {}, key);
+    CHECK(shown.status == 200);
+    CHECK(text_in(shown, "network").find("127.0.0.") == 0); // The client's.
+  }
+  const auto body = R"({"user_code":")" + code + R"(","team":"me","project":"prj","days":1})";
+  CHECK(ask(both.n2.port(), "POST", sign_in, body).status == 401);
+  CHECK(ask(both.n2.port(), "POST", sign_in, body, key).status == 204);
+  CHECK(text_in(poll(both.n2), "token_type") == "Bearer");
+  CHECK(text_in(poll(both.n1), "error") == "expired_token");
+}
+
 TEST_CASE("unusable files of a cluster are an error at the start", "[http][cluster]") {
   const authority signs;
   const auto files = signs.issue("n1");

@@ -125,7 +125,7 @@ TEST_CASE("login: the command line gets a token of one project once it is confir
         "unsupported_token_type");
 }
 
-TEST_CASE("login: nobody but who has the main key confirms", "[http][login]") {
+TEST_CASE("login: nobody confirms without the main key", "[http][login]") {
   house h{with_key()};
   const command_line one{h};
   const std::string grant = R"("team":"me","project":"prj","days":2)";
