@@ -39,7 +39,7 @@
     const is = await answer.json();
     const grant = form('grant');
     form('network').textContent = is.network;
-    form('shown').textContent = code.user_code.value.toUpperCase();
+    form('shown').textContent = is.user_code;
     grant.team.value = is.team;
     grant.project.value = is.project;
     grant.days.max = is.most_days;

@@ -76,7 +76,7 @@ std::optional<device_codes::codes> device_codes::open(const std::string& network
     all_.begin(), all_.end(), [&](const auto& each) { return each.second.network == network; });
   if (all_.size() >= most || static_cast<std::size_t>(of_network) >= most_of_network)
     return std::nullopt;
-  while (find(made.user, now) != nullptr)
+  while (find(all_, made.user, now) != nullptr)
     made.user = new_user_code();
   sign_in fresh;
   fresh.user = made.user;
@@ -86,23 +86,15 @@ std::optional<device_codes::codes> device_codes::open(const std::string& network
   return made;
 }
 
-/// With the lock. There are few.
-const device_codes::sign_in* device_codes::find(std::string_view user, time_point now) const {
-  const auto at = std::find_if(all_.begin(), all_.end(), [&](const auto& each) {
-    return each.second.user == user && now < each.second.ends;
-  });
-  return at == all_.end() ? nullptr : &at->second;
-}
-
 std::optional<std::string> device_codes::network_of(std::string_view user, time_point now) const {
   const std::lock_guard hold{guard_};
-  const auto* found = find(user, now);
+  const auto* found = find(all_, user, now);
   return found != nullptr && !found->decided ? std::optional{found->network} : std::nullopt;
 }
 
 bool device_codes::decide(std::string_view user, std::optional<device_grant> what, time_point now) {
   const std::lock_guard hold{guard_};
-  auto* found = const_cast<sign_in*>(find(user, now));
+  auto* found = find(all_, user, now);
   if (found == nullptr || found->decided)
     return false;
   found->decided = true;

@@ -60,7 +60,14 @@ private:
     bool decided = false;
     std::optional<device_grant> grant = {};
   };
-  const sign_in* find(std::string_view user, time_point now) const;
+  /// Null: none has this code and is not over.
+  template <class All>
+  static auto* find(All& all, std::string_view user, time_point now) {
+    for (auto& [digest, each] : all)
+      if (each.user == user && now < each.ends)
+        return &each;
+    return static_cast<decltype(&all.begin()->second)>(nullptr);
+  }
 
   mutable std::mutex guard_;
   std::map<std::string, sign_in> all_; ///< By the device code's digest.

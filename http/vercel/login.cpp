@@ -1,6 +1,7 @@
 #include "http/vercel/login.hpp"
 
 #include "base/clock.hpp"
+#include "base/log.hpp"
 #include "http/api/embedded_page.hpp"
 #include "http/json/document.hpp"
 #include "http/json/writer.hpp"
@@ -167,13 +168,15 @@ response no_sign_in() {
 }
 
 response show_sign_in(const login& is, const std::string& typed) {
-  const auto network = is.codes().network_of(user_code_in(typed), device_codes::clock::now());
+  const auto code = user_code_in(typed);
+  const auto network = is.codes().network_of(code, device_codes::clock::now());
   if (!network)
     return no_sign_in();
   const auto& projects = is.with->projects;
   const bool has_usual = is_among(projects, usual_project);
   json::ascii_writer out;
-  out.begin_object().member("network", *network).member("team", usual_team);
+  out.begin_object().member("user_code", code).member("network", *network);
+  out.member("team", usual_team);
   out.member("project", has_usual ? usual_project : std::string_view{projects.front()});
   out.member("most_days", most_days).end_object();
   return not_kept({200, out.str()});
@@ -217,9 +220,17 @@ response decide(const login& is, const std::string& body) {
   if (!refuses)
     if (const auto wrong = read_grant(is, said, grant.emplace()))
       return failure(*wrong);
-  return is.codes().decide(user_code_in(typed), std::move(grant), device_codes::clock::now())
-           ? response{204, {}}
-           : no_sign_in();
+  const auto allowed = grant; // For the log.
+  const auto code = user_code_in(typed);
+  if (!is.codes().decide(code, std::move(grant), device_codes::clock::now()))
+    return no_sign_in();
+  if (allowed)
+    log::info("login.allowed", {{"team", allowed->scope.team},
+                                {"project", allowed->scope.project},
+                                {"days", allowed->lasts_s / day_s}});
+  else
+    log::info("login.refused", {});
+  return {204, {}};
 }
 
 // ---- Routes
