@@ -116,6 +116,11 @@ struct process_spec {
   /// An attached reader is about to come: from its start the command is held up as with one that
   /// has read nothing. A reader that is not there after limits::reader_patience counts no more.
   bool awaits_reader = false;
+  /// Of a terminal: its output waits for its reader, however slowly that one reads, until it has
+  /// been forgotten. For a terminal with one reader.
+  bool waits_for_reader = false;
+  /// Of a terminal: one whose directory cannot be entered is not started. Else it begins at home.
+  bool needs_cwd = false;
 };
 
 struct process_exit {
@@ -205,7 +210,8 @@ struct process_listener {
 
 /// A process behind a terminal. All of its output is output_stream::out, and offsets in its log are
 /// bytes; the log keeps the newest limits::terminal_log_bytes. Its output waits for whoever reads
-/// it fastest, as reader_pace.hpp says, and for nobody else. It has ended when the process that was
+/// it fastest, as reader_pace.hpp says, and for nobody else: for some time, or as
+/// process_spec::waits_for_reader has it. It has ended when the process that was
 /// started has, whoever else still has the terminal open.
 class terminal : public process {
 public:

@@ -1988,11 +1988,13 @@ std::shared_ptr<terminal> native_sandbox::open_terminal(process_spec spec, termi
   auto unpaired = no_room("socketpair");
   const unique_fd theirs{ends[1]};
   const auto made = std::make_shared<native_terminal>(io_, unique_fd{ends[0]}, std::move(listener),
-                                                      terminal_links(id, spec.label));
+                                                      terminal_links(id, spec.label),
+                                                      reader_pace{spec.waits_for_reader});
   if (!paired)
     return refuse(made, std::move(unpaired));
   start_request wanted{agent::op::open_terminal, id, spec.cwd, spec.argv, spec.env, spec.user};
   wanted.head.value = static_cast<std::int32_t>(size.columns | std::uint32_t{size.rows} << 16);
+  wanted.head.flags = spec.needs_cwd ? agent::needs_cwd : 0;
   if (!wanted.fits)
     return refuse(made, {errc::invalid_request, "the command is too large"});
 

@@ -45,14 +45,15 @@ unique_fd receive_descriptor(int channel) {
 } // namespace
 
 native_terminal::native_terminal(boost::asio::io_context& io, unique_fd channel,
-                                 process_listener listener, links to)
+                                 process_listener listener, links to, reader_pace pace)
     : io_(io)
     , channel_(std::move(channel))
     , listener_(std::move(listener))
     , to_(std::move(to))
     , master_(io_)
     , pause_(io_)
-    , log_(limits::terminal_log_bytes) {}
+    , log_(limits::terminal_log_bytes)
+    , pace_(pace) {}
 
 native_terminal::~native_terminal() {
   if (to_.forgotten)
@@ -83,6 +84,9 @@ void native_terminal::read_for(std::uint64_t reader, std::uint64_t offset, std::
 void native_terminal::forget(std::uint64_t reader) {
   on_io([reader](native_terminal& self) {
     std::erase_if(self.questions_, [&](const auto& each) { return each.reader == reader; });
+    self.pace_.reader_has_gone();
+    if (!self.pace_.waits(self.log_.end(), steady_clock::now()))
+      self.pause_.cancel();
   });
 }
 
@@ -164,7 +168,7 @@ void native_terminal::ended(process_exit how) {
     return;
   if (!started_)
     return failed({errc::sandbox_not_running, "the sandbox ended before the terminal was opened"});
-  for (int i = 0; i < last_reads && empty(); ++i) {
+  for (int i = 0; i < last_reads && pace_.has_room(log_.end(), read_bytes) && empty(); ++i) {
   }
   exit_ = how;
   if (listener_.on_ended)

@@ -37,7 +37,7 @@ public:
 
   /// `channel`: non-blocking; the master comes through it before started() is heard.
   native_terminal(boost::asio::io_context& io, unique_fd channel, process_listener listener,
-                  links to);
+                  links to, reader_pace pace = reader_pace{});
   ~native_terminal() override;
 
   /// One that an earlier server has seen open: its master, and the log of what it has printed. On

@@ -283,7 +283,7 @@ start_failure run_command(const request& req, const command& wanted, const int* 
     ::sigaction(number, &as_usual, nullptr);
   ::sigprocmask(SIG_SETMASK, &nothing_blocked, nullptr);
   const bool shell = req.what == op::open_shell;
-  const bool must_be_there = req.what == op::exec;
+  const bool must_be_there = req.what == op::exec || (req.flags & needs_cwd) != 0;
   if (::chdir("/") != 0) // From where the launcher has left the agent.
     return {exec_step::cwd, errno};
   if (::chdir(wanted.cwd) != 0 && (must_be_there || ::chdir(home_of(wanted)) != 0))

@@ -42,7 +42,7 @@ enum class op : std::uint32_t {
   ping,       ///< Answered with pong.
   open_terminal, ///< Like exec, behind a new terminal of `value` = columns | rows << 16.
                  ///< Descriptor: a socket through which the terminal's master comes back. From a
-                 ///< cwd that cannot be entered it goes home.
+                 ///< cwd that cannot be entered it goes home, without needs_cwd in `flags`.
   open_shell,    ///< Like exec, for the keeper of a session's shell: argv is keeper_name and the
                  ///< shell, the script is its end of the channel of shell_protocol.hpp. It goes
                  ///< home as a terminal does. When it has ended, so does all of its session.
@@ -73,8 +73,11 @@ struct request {
   std::uint32_t uid; ///< As the sandbox sees it.
   std::uint32_t gid;
   std::uint32_t text_bytes; ///< What follows the struct: NUL-terminated strings.
-  std::uint32_t reserved;
+  std::uint32_t flags;      ///< Or-ed; others are ignored.
 };
+
+/// In flags. (An agent that does not know of it goes home.)
+inline constexpr std::uint32_t needs_cwd = 1;
 
 /// Text that fits into one packet; the sockets' buffers are made large enough for it.
 inline constexpr std::size_t max_text_bytes = 192 * 1024;

@@ -44,6 +44,20 @@ TEST_CASE("who reads slowly, or stops, soon holds nothing up", "[runtime]") {
   CHECK_FALSE(pace.waits(300 * ahead, start + 5s + 1ms));
 }
 
+TEST_CASE("a reader without a limit is waited for until it has gone", "[runtime]") {
+  reader_pace pace{true};
+  CHECK_FALSE(pace.waits(ahead, start));
+  CHECK(pace.waits(ahead + 1, start)); // Before it has read anything,
+  pace.has_read_to(ahead, start);
+  CHECK_FALSE(pace.waits(2 * ahead, start));
+  CHECK(pace.waits(2 * ahead + 1, start + 1'000h)); // and for ever.
+  CHECK(pace.has_room(ahead + limits::terminal_log_bytes - 7, 7));
+  CHECK_FALSE(pace.has_room(ahead + limits::terminal_log_bytes - 7, 8));
+  pace.reader_has_gone();
+  CHECK_FALSE(pace.waits(2 * ahead + 1, start + 1'000h));
+  CHECK(pace.has_room(100 * ahead, 1));
+}
+
 TEST_CASE("only the fastest of the readers counts", "[runtime]") {
   reader_pace pace;
   pace.has_read_to(10 * ahead, start);

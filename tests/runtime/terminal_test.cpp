@@ -277,3 +277,53 @@ TEST_CASE("a thousand terminals leave nothing behind", "[runtime][terminal]") {
   // The process that has made the last command's process may still be closing its copy.
   CHECK(eventually([&] { return box.run("ls /dev/pts").out == "ptmx\n"; }, long_enough));
 }
+
+TEST_CASE("the output of a terminal waits for a reader that it has alone", "[runtime][terminal]") {
+  live_sandbox box{shared_node()};
+  constexpr std::uint64_t all = 8'000'000;
+  auto spec = interactive(
+    {"/bin/bash", "-c", "stty raw -echo; head -c 8000000 /dev/zero | tr '\\0' x; exit 3"});
+  spec.waits_for_reader = true;
+  live_terminal tty{*box, spec};
+  REQUIRE_FALSE(tty.failure());
+  // It goes on until it stands still.
+  log_extent now;
+  for (int same = 0; same < 50;) {
+    const auto next = tty.extent();
+    same = next.end == now.end && next.end > limits::terminal_ahead_bytes ? same + 1 : 0;
+    now = next;
+  }
+  CHECK(now.begin == 0);
+  CHECK(now.end <= limits::terminal_log_bytes);
+  SECTION("which gets all of it") {
+    std::uint64_t at = 0;
+    for (bool ended = false; !ended;) {
+      const auto chunk = tty.read(at);
+      CHECK(chunk.lost_bytes == 0);
+      at = chunk.next_offset;
+      ended = chunk.ended.has_value();
+    }
+    CHECK(at == all);
+    CHECK(WEXITSTATUS(tty.ended().status) == 3);
+  }
+  SECTION("until that reader has gone") {
+    (*tty).forget(0);
+    CHECK(WEXITSTATUS(tty.ended().status) == 3);
+    CHECK(tty.extent().end == all);
+  }
+}
+
+TEST_CASE("a terminal that needs its directory does not start without it", "[runtime][terminal]") {
+  live_sandbox box{shared_node()};
+  auto spec = bash();
+  spec.cwd = "/no/such/directory";
+  spec.needs_cwd = true;
+  live_terminal tty{*box, spec};
+  const auto why = tty.failure();
+  REQUIRE(why);
+  CHECK(why->code == errc::launch_failed);
+  CHECK(why->message.find("entering the working directory") == 0);
+  spec.needs_cwd = false;
+  live_terminal at_home{*box, spec};
+  CHECK_FALSE(at_home.failure());
+}
