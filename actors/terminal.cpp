@@ -78,6 +78,7 @@ struct terminal_state {
   std::optional<error> never_ran;
   bool started = false;
   bool ended = false;
+  bool hung_up = false;
   deadline<terminal_impl, kill_atom> time;
 
   /// Whatever ends this actor: nobody waits for it in vain, and nothing is left running.
@@ -154,15 +155,17 @@ void set_variable(std::vector<std::string>& env, std::string word) {
 
 /// What its process is given comes from outside, but for this. With the second the terminal is
 /// blank when bash's first prompt comes, as the bridge's contract has it.
-void complete(std::vector<std::string>& env, bool blank) {
-  set_variable(env, "TERM=xterm-256color");
-  if (blank)
+void complete(terminal_options& options) {
+  auto& env = options.spec.env;
+  if (!options.has_term)
+    set_variable(env, "TERM=" + std::string{terminal_type});
+  if (options.blank)
     set_variable(env, "PROMPT_COMMAND=clear; unset PROMPT_COMMAND");
 }
 
 void start(terminal_pointer self) {
   auto& st = self->state;
-  complete(st.options.spec.env, st.options.blank);
+  complete(st.options);
   const auto me = self->address();
   runtime::process_listener listener;
   listener.on_started = [me] { post_to<terminal_impl>(me, terminal_started{}); };
@@ -239,6 +242,15 @@ caf::result<terminal_actor, std::uint64_t, std::uint64_t> join(terminal_pointer 
     post_to<terminal_impl>(me, terminal_measured{number, extent});
   });
   return reply;
+}
+
+/// One that has not started yet is told again when it has: the first word may come before there is
+/// a process to hear it.
+void hang_up(terminal_pointer self) {
+  auto& st = self->state;
+  st.hung_up = true;
+  st.command->signal(SIGHUP);
+  st.time.set(self, limits::kill_grace);
 }
 
 void failed(terminal_pointer self, error why) {
@@ -325,13 +337,15 @@ terminal_impl::behavior_type terminal(terminal_pointer self,
              std::find(shells.begin(), shells.end(), st.command->leader()) != shells.end();
     },
     [self](delete_atom) {
-      self->state.command->signal(SIGHUP);
-      self->state.time.set(self, limits::kill_grace);
+      if (!self->state.ended && !self->state.never_ran)
+        hang_up(self);
     },
     [self](const terminal_started&) {
       auto& st = self->state;
       st.started = true;
       st.time.stop();
+      if (st.hung_up)
+        hang_up(self);
       st.options.figures->terminal_runs();
       if (log::enabled(log::level::debug))
         log::debug("terminal.started", {{"request", st.options.request}});

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace insula {
@@ -37,6 +38,9 @@ using joined_terminal_actor = terminal_actor::extend<
 
 namespace actors {
 
+/// TERM, where nobody has said another.
+inline constexpr std::string_view terminal_type = "xterm-256color";
+
 struct terminal_options {
   std::shared_ptr<runtime::sandbox> place;
   runtime::process_spec spec;
@@ -47,8 +51,9 @@ struct terminal_options {
   /// Whether it has clients.
   std::function<void(bool)> on_use;
   std::shared_ptr<actors::figures> figures = std::make_shared<actors::figures>();
-  std::string request; ///< Which one has asked for it, for the log.
-  bool blank = true;   ///< The screen is when bash's first prompt comes.
+  std::string request;   ///< Which one has asked for it, for the log.
+  bool blank = true;     ///< The screen is when bash's first prompt comes.
+  bool has_term = false; ///< TERM is in the variables of `spec`.
 };
 
 /// One terminal, started at once. It lives on when its clients have gone, until its process ends.

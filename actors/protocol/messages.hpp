@@ -114,6 +114,14 @@ struct delete_session_request {
   request_context context = {};
 };
 
+/// A program that runs for one client alone. Its output waits for that client, and its terminal is
+/// hung up when the client has gone, or its server: nobody comes to it again.
+struct terminal_program {
+  std::vector<std::string> argv;          ///< As of exec_request. No NUL in it.
+  std::string cwd = {};                   ///< As of exec_request. It has to be there.
+  std::map<std::string, std::string> env; ///< In addition to the sandbox's. No NUL in it.
+};
+
 /// The terminal of a session: made on first use, with size and shell, or else the one that is
 /// there.
 struct open_terminal_request {
@@ -126,6 +134,8 @@ struct open_terminal_request {
   /// client at a time, and session and shell count for nothing.
   std::string defined = {};
   bool takes_over = false; ///< Of that one: who is there has to go.
+  /// Instead of both: this program on a terminal of its own, which is its one client's.
+  std::optional<terminal_program> program = {};
 };
 
 /// A terminal that no session has: its program is started when it is opened, and again when it is

@@ -36,7 +36,7 @@ bool terminal_room::is_full() const {
   return live_.size() + ending_.size() >= limits::terminals_per_sandbox;
 }
 
-void terminal_room::add(const std::string& name, terminal_options wanted) {
+void terminal_room::add(const std::string& name, terminal_options wanted, bool for_one) {
   const auto number = ++last_;
   wanted.place = engine_sandbox();
   wanted.figures = options().figures;
@@ -44,7 +44,9 @@ void terminal_room::add(const std::string& name, terminal_options wanted) {
   wanted.on_use = [this, number, post = core_.post()](bool in_use) {
     post([=, this] { on_use(number, in_use); });
   };
-  live_.emplace(name, live_terminal{number, core_.start_terminal(std::move(wanted))});
+  live_terminal made{number, core_.start_terminal(std::move(wanted))};
+  made.for_one = for_one;
+  live_.emplace(name, std::move(made));
 }
 
 void terminal_room::end(const std::string& name) {
@@ -73,6 +75,8 @@ void terminal_room::on_use(std::uint64_t number, bool in_use) {
   if (!core_.is_held())
     static_cast<void>(core_.thaw()); // The client asked for it, but long ago maybe.
   core_.mark_used();
+  if (!in_use && at->second.for_one)
+    end(std::string{at->first});
 }
 
 // ---- Room for one more

@@ -17,6 +17,7 @@ struct live_terminal {
   bool in_use = false;    ///< It has a client.
   std::uint64_t left = 0; ///< Which leaving was the last one; 0: there was none under this server.
   unsigned joins = 0;     ///< Clients that have been sent there.
+  bool for_one = false;   ///< It ends when its client has gone.
 };
 
 /// The terminals of the sandbox, of which there are so many and no more. Where one more is wanted,
@@ -35,8 +36,9 @@ public:
   /// Calls `go`, which may add one, once there is room for it. If there is none, another gives way.
   /// `refuse` is told: limit_reached (none gives way), sandbox_not_running.
   void with_room(then_function go, otherwise_function refuse);
-  /// Where there is room. What it has besides the options is filled in here.
-  void add(const std::string& name, terminal_options wanted);
+  /// Where there is room. What it has besides the options is filled in here. `for_one`: for one
+  /// client, without which it ends.
+  void add(const std::string& name, terminal_options wanted, bool for_one = false);
   /// The next client that asks gets another.
   void end(const std::string& name);
 

@@ -1,6 +1,7 @@
 #include "actors/sandbox/terminals.hpp"
 
 #include "actors/sandbox/profile.hpp"
+#include "base/id.hpp"
 #include "base/limits.hpp"
 
 #include <charconv>
@@ -10,7 +11,7 @@ namespace insula::actors::inside_sandbox {
 
 namespace {
 
-constexpr std::string_view definitions = "terminal/";
+constexpr std::string_view definitions = "terminal/", programs = "program/";
 
 /// More than can run at once, and each at most as long as a request's command.
 constexpr std::size_t most_definitions = 2 * limits::terminals_per_sandbox;
@@ -54,25 +55,34 @@ child_terminal& joined(live_terminal& terminal) {
 
 } // namespace
 
-void terminals::make(const std::string& name, runtime::process_spec spec,
-                     const open_terminal_request& wanted, bool blank) {
+void terminals::make(const std::string& name, terminal_options made,
+                     const open_terminal_request& wanted) {
   note("sandbox.terminal", core_, wanted.context);
-  terminal_options made;
-  made.spec = std::move(spec);
   made.spec.label = note_of(name, {}).label();
   made.size = {wanted.columns, wanted.rows};
   made.request = wanted.context.id;
+  room_.add(name, std::move(made), wanted.program.has_value());
+}
+
+void terminals::make(const std::string& name, runtime::process_spec spec,
+                     const open_terminal_request& wanted, bool blank) {
+  terminal_options made;
+  made.spec = std::move(spec);
   made.blank = blank;
-  room_.add(name, std::move(made));
+  make(name, std::move(made), wanted);
 }
 
 void terminals::resume(const runtime::survivor& which, const std::string& name) {
   terminal_options left;
   left.survivor = which;
   room_.add(name, std::move(left));
+  if (name.starts_with(programs))
+    room_.end(name);
 }
 
 void terminals::open(const open_terminal_request& wanted, const join_reply& to) {
+  if (wanted.program)
+    return core_.when_running(to, wanted.context, [=, this] { open_program(wanted, to); });
   if (!wanted.defined.empty())
     return open_defined(wanted, to);
   core_.when_running(to, wanted.context, [=, this] { open_of_session(wanted, to); });
@@ -130,6 +140,27 @@ void terminals::open_of_session(const open_terminal_request& wanted, const join_
       return joined(*live).join(to);
     make_and_join(wanted, *from, of, to);
   }});
+}
+
+// ---- Of programs
+
+void terminals::open_program(const open_terminal_request& wanted, const join_reply& to) {
+  room_.with_room(
+    [=, this] {
+      const auto& what = *wanted.program;
+      terminal_options made;
+      made.spec.argv = what.argv;
+      made.spec.env = environment(core_, {{"TERM", std::string{terminal_type}}}, what.env);
+      made.spec.cwd = what.cwd.empty() ? core_.profile().cwd : what.cwd;
+      made.spec.user = user_of(core_);
+      made.spec.waits_for_reader = made.spec.needs_cwd = true;
+      made.has_term = true;
+      made.blank = false;
+      const auto name = std::string{programs} + sandbox_id::generate().str();
+      make(name, std::move(made), wanted);
+      joined(*room_.find(name)).join(to);
+    },
+    to.otherwise());
 }
 
 // ---- Of none

@@ -139,6 +139,19 @@ TEST_CASE("what carries no label of ours is ended, and so is the older of two of
   CHECK(disowned == std::vector<std::uint64_t>{1, 2, 4, 5});
 }
 
+TEST_CASE("a program's terminal is hung up, since its client is gone", "[actors][adoption]") {
+  later_node node{{left(1, survivor_kind::terminal, of_session("program/x"))}};
+  const auto box = node.make_sandbox();
+  caf::anon_send(box, adopt_atom::value);
+  node.sys.run();
+  CHECK(node.kept->taken == std::vector<std::uint64_t>{1});
+  REQUIRE(node.kept->processes.size() == 1);
+  CHECK(node.kept->processes[0]->signals == std::vector<int>{SIGHUP});
+  CHECK(node.sys.ask<sandbox_status>(box, status_atom::value).value().terminals == 0);
+  node.sys.advance(limits::kill_grace);
+  CHECK(node.kept->processes[0]->signals.back() == SIGKILL);
+}
+
 TEST_CASE("a session goes on with its shell, after the command that runs there",
           "[actors][adoption]") {
   later_node node{{left(2, survivor_kind::shell, of_session("s")),

@@ -571,3 +571,101 @@ TEST_CASE("a defined terminal gives way like any other, and starts again when it
   for (const auto& each : {one, again})
     leave(node, each);
 }
+
+namespace {
+
+open_terminal_request program(std::vector<std::string> argv = {"top"}) {
+  open_terminal_request wanted;
+  wanted.program.emplace();
+  wanted.program->argv = std::move(argv);
+  return wanted;
+}
+
+} // namespace
+
+TEST_CASE("a program's terminal is its client's alone", "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  auto wanted = program({"sh", "-c", "exit 3"});
+  wanted.program->cwd = "/there";
+  wanted.program->env = {{"A", "1"}, {"TERM", "dumb"}, {"HOME", "/there"}};
+  wanted.columns = 132;
+  const auto one = visit_started(node, box, wanted);
+  REQUIRE(one->terminal);
+  CHECK(one->end == 0);
+  const auto& spec = node.process().spec;
+  CHECK(spec.argv == wanted.program->argv);
+  CHECK(spec.cwd == "/there");
+  CHECK(spec.needs_cwd);
+  CHECK(spec.waits_for_reader);
+  for (const auto* word : {"A=1", "TERM=dumb", "HOME=/there"})
+    CHECK(has(spec.env, word));
+  CHECK_FALSE(has(spec.env, "PROMPT_COMMAND=clear; unset PROMPT_COMMAND"));
+  CHECK_FALSE(has(spec.env, "HOME=/home/sandbox"));
+  CHECK(node.process().size->columns == 132);
+  const auto other = visit_started(node, box, program());
+  CHECK(other->terminal != one->terminal);
+  CHECK(node.process().spec.cwd == "/workspace");
+  CHECK(has(node.process().spec.env, "TERM=xterm-256color"));
+  const auto shell = visit_started(node, box);
+  CHECK_FALSE(node.process().spec.needs_cwd);
+  CHECK_FALSE(node.process().spec.waits_for_reader);
+  for (const auto& each : {one, other, shell})
+    leave(node, each);
+}
+
+TEST_CASE("a program's terminal is hung up when its client has gone", "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  SECTION("and ended if that is not enough") {
+    const auto one = visit_started(node, box, program());
+    auto& command = node.process();
+    CHECK(command.signals.empty());
+    leave(node, one);
+    CHECK(command.signals == std::vector<int>{SIGHUP});
+    node.sys.advance(limits::kill_grace);
+    CHECK(command.signals == std::vector<int>{SIGHUP, SIGKILL});
+  }
+  SECTION("also before it runs") {
+    const auto one = visit(node, box, program());
+    auto& command = node.process();
+    caf::anon_send_exit(one->self, caf::exit_reason::user_shutdown);
+    node.sys.run();
+    command.start();
+    node.sys.run();
+    CHECK(command.signals == std::vector<int>{SIGHUP, SIGHUP});
+    node.sys.advance(limits::kill_grace);
+    CHECK(command.signals.back() == SIGKILL);
+  }
+  SECTION("which makes room for the next") {
+    std::vector<std::shared_ptr<visitor>> all;
+    while (all.size() < most)
+      all.push_back(visit_started(node, box, program()));
+    const auto refused = visit(node, box, program());
+    REQUIRE(refused->refused);
+    CHECK(refused->refused->code == errc::limit_reached);
+    leave(node, all.front());
+    const auto waits = visit(node, box, program());
+    CHECK_FALSE(waits->refused); // One is ending.
+    end(node, terminal_of(node, 0));
+    node.process().start();
+    node.sys.run();
+    CHECK(waits->terminal);
+    for (const auto& each : all)
+      leave(node, each);
+    leave(node, waits);
+  }
+}
+
+TEST_CASE("a program that cannot start says why, and leaves nothing", "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  const auto one = visit(node, box, program());
+  node.process().fail(errc::launch_failed, "no such program");
+  node.sys.run();
+  REQUIRE(one->refused);
+  CHECK(one->refused->message == "no such program");
+  CHECK(node.process().signals.empty());
+  CHECK(node.sys.ask<sandbox_status>(box, status_atom::value).value().terminals == 0);
+  leave(node, one);
+}
