@@ -170,6 +170,8 @@ public:
   void read_upgraded(const Buffers& into, Handler&& done);
   template <class Buffers, class Handler>
   void write_upgraded(const Buffers& from, Handler&& done); ///< All of it.
+  /// The client may take nothing of what write_some() writes for so long.
+  void set_write_patience(std::chrono::milliseconds at_most) { write_patience_ = at_most; }
   void note_heard() { heard_ = std::chrono::steady_clock::now(); }
   bool heard_before(std::chrono::milliseconds ago) const {
     return heard_ + ago < std::chrono::steady_clock::now();
@@ -242,6 +244,7 @@ private:
   std::function<void(connection*)> ended_;
   watchdog read_watchdog_;
   watchdog write_watchdog_;
+  std::chrono::milliseconds write_patience_ = limits_.write;
 
   phase now_ = phase::idle;
   time_point phase_deadline_{}; ///< None, at the start: the handshake may still be to come.
@@ -319,7 +322,7 @@ void connection::read_upgraded(const Buffers& into, Handler&& done) {
 template <class Buffers, class Handler>
 void connection::write_some(const Buffers& from, Handler&& done) {
   namespace asio = boost::asio;
-  write_watchdog_.expires_after(limits_.write);
+  write_watchdog_.expires_after(write_patience_);
   auto executor = asio::get_associated_executor(done, socket_.get_executor());
   auto finished =
     asio::bind_executor(executor, [self = shared_from_this(), then = std::forward<Handler>(done)](

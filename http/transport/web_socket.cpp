@@ -87,7 +87,7 @@ public:
     client_->take_over();
     client_->on_drain([weak = weak_from_this()] {
       if (const auto self = weak.lock())
-        self->close(close_reason::going_away, "the server is stopping");
+        self->close_unasked(close_reason::going_away, "the server is stopping");
     });
     stream_.read_message_max(limits::terminal_input_bytes);
     stream_.auto_fragment(false);
@@ -141,9 +141,16 @@ public:
     if (over_ || closing_)
       return;
     closing_ = websocket::close_reason{static_cast<websocket::close_code>(why), view(words)};
-    farewell_.expires_after(client_->time().write);
+    farewell_.expires_after(patience_.value_or(client_->time().write));
     write();
   }
+
+  void wait_for_client(std::chrono::milliseconds at_most) {
+    patience_ = at_most;
+    client_->set_write_patience(at_most);
+  }
+
+  void set_last_words(web_socket_message words) { last_words_ = std::move(words); }
 
   void on_gone(std::function<void()> tell) {
     if (over_)
@@ -191,7 +198,7 @@ private:
     }
     if (!client_->body_memory.take(bytes)) {
       reading_ = false;
-      return close(close_reason::try_again_later, "too many messages at once");
+      return close_unasked(close_reason::try_again_later, "too many messages at once");
     }
     message_.append(piece_.data(), bytes);
     if (!stream_.is_message_done())
@@ -216,12 +223,21 @@ private:
                           self->writing_ = false;
                           const auto done = std::move(self->out_.front());
                           self->out_.pop_front();
+                          if (self->patience_)
+                            self->client_->note_heard(); // It has been let off until now.
                           if (done.taken)
                             done.taken(!ec);
                           if (ec)
                             return self->end();
                           self->write();
                         });
+  }
+
+  void close_unasked(close_reason why, std::string_view words) {
+    if (last_words_ && !closing_)
+      send(std::move(*last_words_), {});
+    last_words_.reset();
+    close(why, words);
   }
 
   void say_farewell() {
@@ -236,7 +252,8 @@ private:
   void look_after() {
     const auto interval = client_->time().ping;
     silence_.expires_after(interval);
-    if (reading_ && client_->heard_before(2 * interval))
+    const bool let_off = patience_ && writing_;
+    if (reading_ && !let_off && client_->heard_before(2 * interval))
       return client_->abort();
     if (!open_ || closing_ || std::exchange(pinging_, true))
       return;
@@ -280,6 +297,8 @@ private:
   std::function<void(web_socket_message)> on_message_;
   std::string message_; ///< What has come of it.
   std::deque<outgoing> out_;
+  std::optional<std::chrono::milliseconds> patience_; ///< None: the usual one.
+  std::optional<web_socket_message> last_words_;
   std::optional<websocket::close_reason> closing_;
   std::function<void()> gone_;
   std::array<char, piece_bytes> piece_;
@@ -308,6 +327,13 @@ public:
   }
   void close(close_reason why, std::string_view words) override {
     on_strand([why, words = std::string{words}](channel& to) { to.close(why, words); });
+  }
+  void wait_for_client(std::chrono::milliseconds at_most) override {
+    on_strand([at_most](channel& to) { to.wait_for_client(at_most); });
+  }
+  void set_last_words(web_socket_message words) override {
+    on_strand(
+      [words = std::move(words)](channel& to) mutable { to.set_last_words(std::move(words)); });
   }
   void on_gone(std::function<void()> tell) override {
     on_strand([tell = std::move(tell)](channel& to) mutable { to.on_gone(std::move(tell)); });

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,6 +32,7 @@ struct web_socket_message {
 enum class close_reason : std::uint16_t {
   normal = 1000,
   going_away = 1001,
+  policy_violation = 1008,
   internal_error = 1011,
   try_again_later = 1013,
   taken_over = 4001 ///< Of OpenSandbox's clients.
@@ -53,6 +55,14 @@ public:
 
   /// After what has been sent.
   virtual void close(close_reason why, std::string_view words = {}) = 0;
+
+  /// From now on the client may take nothing for so long, and is owed no answer to pings meanwhile.
+  /// Else one that takes nothing is cut after seconds (time_limits::write).
+  virtual void wait_for_client(std::chrono::milliseconds at_most) = 0;
+
+  /// Sent before a close that nobody but the server has asked for: it stops, or the client sends
+  /// more than there is room for.
+  virtual void set_last_words(web_socket_message words) = 0;
 
   /// Called once when it has ended, whoever has ended it.
   virtual void on_gone(std::function<void()> tell) = 0;

@@ -154,6 +154,29 @@ TEST_CASE("a client that does not read is cut, and holds up nobody", "[http][web
   door.gone.next(door.patience);
 }
 
+TEST_CASE("a client that is waited for may stand still", "[http][web_socket]") {
+  http::front_door_options options;
+  options.time.write = options.time.ping = 300ms;
+  socket_door door{options};
+  constexpr std::size_t all = 64u << 20; // More than the kernel keeps.
+  web_socket_client one{door.port(), "/"};
+  const auto held = door.listen();
+  held->wait_for_client(door.patience);
+  events<bool> taken;
+  held->send({false, std::string(all, 'x')}, [&](bool whole) { taken.tell(whole); });
+  for (int i = 0; i < 3; ++i) { // Others are cut meanwhile.
+    web_socket_client other{door.port(), "/"};
+    const auto to_other = door.listen();
+    to_other->send({false, std::string(64u << 20, 'x')});
+    door.gone.next(door.patience);
+  }
+  CHECK(taken.empty());
+  held->close(http::close_reason::normal);
+  CHECK(one.next().bytes.size() == all);
+  CHECK(taken.next(door.patience));
+  CHECK(one.next().code == 1000);
+}
+
 TEST_CASE("a client that sends what nobody takes waits", "[http][web_socket]") {
   socket_door door;
   web_socket_client one{door.port(), "/"};
