@@ -301,6 +301,12 @@ inline constexpr std::size_t inputs_per_sandbox = 256;
 inline constexpr std::size_t input_piece_bytes = 512 * 1024;
 inline constexpr std::chrono::seconds input_patience{30};
 
+/// What a client may take to say what its terminal is to start, where its first message does.
+inline constexpr std::chrono::seconds start_message_patience{30};
+
+/// Tokens that were used and have not expired: one of them counts once. Of the node.
+inline constexpr std::size_t used_tokens = 16'384;
+
 /// Terminals of one sandbox. It can have 64 in all (the launcher's devpts): the others are left for
 /// what opens terminals inside, as tmux does.
 inline constexpr std::size_t terminals_per_sandbox = 48;

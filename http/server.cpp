@@ -1,5 +1,6 @@
 #include "http/server.hpp"
 
+#include "base/clock.hpp"
 #include "base/log.hpp"
 #include "http/api/dispatcher.hpp"
 #include "http/api/openapi.hpp"
@@ -286,11 +287,14 @@ private:
     with.drive_bytes = options.drive_bytes;
     with.any_image = options.any_image;
     with.probe_patience = options.probe_patience;
+    with.start_message_patience = options.start_message_patience;
     with.spool_directory = options.spool_directory;
     with.spooled = std::make_shared<byte_budget>(limits::spooled_body_bytes);
     with.decompressors = std::make_shared<byte_budget>(limits::open_decompressors);
     with.workers = workers_;
     with.links = links_;
+    with.encrypted = options.tls.has_value();
+    with.started_ms = system_clock{}.unix_ms();
     with.write_figures = [counts = counts_, more = options.more_figures](metrics::text& into) {
       counts->write(into);
       if (more)

@@ -57,6 +57,8 @@ struct server_options {
   /// For a sandbox to be found and to say that it runs; one that has been found and does not say so
   /// by then counts as not running. A little longer than a start may take.
   std::chrono::milliseconds probe_patience = limits::create_patience + std::chrono::seconds{10};
+  /// For the first message of a terminal's client, where that says what is started.
+  std::chrono::milliseconds start_message_patience = limits::start_message_patience;
   /// Where /metrics is served as well, and nothing else.
   struct metrics_listener {
     std::string address;

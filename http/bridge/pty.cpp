@@ -29,7 +29,9 @@ public:
   web_socket_message replayed(std::uint64_t, std::string bytes) const override {
     return {false, std::move(bytes)};
   }
-  web_socket_message ready() const override { return {true, write_terminal_ready()}; }
+  std::optional<web_socket_message> ready() const override {
+    return web_socket_message{true, write_terminal_ready()};
+  }
   web_socket_message ended(const process_end& how) const override {
     return {true, write_terminal_exit(how.exit_code, signal_name(how.signal))};
   }

@@ -46,7 +46,9 @@ public:
       head += static_cast<char>(offset >> shift & 0xff);
     return {false, bytes.insert(0, head)};
   }
-  web_socket_message ready() const override { return {true, write_pty_connected(id_)}; }
+  std::optional<web_socket_message> ready() const override {
+    return web_socket_message{true, write_pty_connected(id_)};
+  }
   web_socket_message ended(const process_end& how) const override {
     return {true, write_pty_exit(how)};
   }

@@ -8,6 +8,7 @@
 #include "http/api/port_links.hpp"
 #include "http/sandboxes/disk_workers.hpp"
 #include "http/sandboxes/session_id.hpp"
+#include "http/sandboxes/used_tokens.hpp"
 
 #include <caf/fwd.hpp>
 
@@ -32,9 +33,10 @@ struct services {
   std::function<std::vector<std::string>()> missing_parts;
   std::chrono::milliseconds heartbeat{};      ///< Silence on an event stream before a comment.
   std::chrono::milliseconds probe_patience{}; ///< For a sandbox to be found and probed.
-  std::string spool_directory;                ///< For nameless files.
-  std::shared_ptr<byte_budget> spooled;       ///< What they may hold together.
-  std::shared_ptr<byte_budget> decompressors; ///< One for each that is open.
+  std::chrono::milliseconds start_message_patience{}; ///< As of limits.
+  std::string spool_directory;                        ///< For nameless files.
+  std::shared_ptr<byte_budget> spooled;               ///< What they may hold together.
+  std::shared_ptr<byte_budget> decompressors;         ///< One for each that is open.
   std::shared_ptr<disk_workers> workers;
   key_check key{{}}; ///< Requests are let in already; it tells how far a token reaches.
   std::shared_ptr<const secret_box> secrets; ///< Seals what records keep. Null: they keep none.
@@ -45,6 +47,9 @@ struct services {
   bool any_image = false; ///< An image that is not here is replaced by what the node starts from.
   std::function<void(metrics::text&)> write_figures; ///< All that /metrics says. May wait.
   std::shared_ptr<const port_links> links;           ///< To servers in sandboxes.
+  bool encrypted = false;                            ///< Clients speak TLS to this node.
+  std::int64_t started_ms = 0;                       ///< Of the server, since 1970.
+  std::shared_ptr<used_tokens> used = std::make_shared<used_tokens>();
 };
 
 } // namespace insula::http

@@ -16,12 +16,16 @@ namespace {
 using taken_atom = caf::atom_constant<caf::atom("taken")>;
 using gone_atom = caf::atom_constant<caf::atom("gone")>;
 using told_atom = caf::atom_constant<caf::atom("told")>;
+using late_atom = caf::atom_constant<caf::atom("late")>;
 
 /// How much output is asked for at once.
 constexpr std::uint32_t read_bytes = 64 * 1024;
 
 /// Beyond this much that the terminal has not taken, the client is not read from.
 constexpr std::size_t typed_ahead_bytes = 64 * 1024;
+
+/// How long a terminal of one client waits for that client to take output.
+constexpr std::chrono::minutes client_patience{60};
 
 /// A close's words; public.
 constexpr std::string_view taken_over = "TAKEN_OVER";
@@ -54,6 +58,9 @@ struct stream_state {
   bool receiving = false;      ///< The client has been asked for a message.
   bool telling = false;        ///< It is being told of what it has said.
   bool taken_over = false;     ///< Before it was open.
+  bool awaits_start = false;   ///< The next message says what is started.
+  std::uint64_t patience = 0;  ///< The number of what is waited for, while that has a limit.
+  bool told_end = false;       ///< The client knows how it ends.
   bool over = false;
   second_tries tries;
 };
@@ -64,6 +71,8 @@ void close(self_pointer self, close_reason why, std::string_view words = {}) {
   auto& st = self->state;
   if (std::exchange(st.over, true))
     return;
+  if (auto last = st.told_end ? std::nullopt : st.job.words->last_words())
+    st.socket->send(std::move(*last));
   st.socket->close(why, words);
   self->quit();
 }
@@ -72,6 +81,7 @@ void fail(self_pointer self, close_reason why, std::string_view words) {
   auto& st = self->state;
   if (!st.over)
     st.socket->send(st.job.words->failed(words));
+  st.told_end = true;
   close(self, why, words);
 }
 
@@ -95,9 +105,15 @@ void send_and_go_on(self_pointer self, web_socket_message message) {
                            });
 }
 
-web_socket_message ready_message(self_pointer self) {
+/// What was there before has been sent. None: the client is not told.
+std::optional<web_socket_message> become_ready(self_pointer self) {
   self->state.ready = true;
   return self->state.job.words->ready();
+}
+
+void tell_ready(self_pointer self) {
+  if (auto message = become_ready(self))
+    self->state.socket->send(std::move(*message));
 }
 
 void pass_on(self_pointer self, const output_chunk& chunk) {
@@ -126,14 +142,15 @@ void pass_on(self_pointer self, const output_chunk& chunk) {
     if (message)
       st.socket->send(std::move(*message));
     if (!st.ready)
-      st.socket->send(ready_message(self));
+      tell_ready(self);
     st.socket->send(words.ended(*chunk.ended));
+    st.told_end = true;
     return close(self, close_reason::normal, words.farewell());
   }
   if (message)
     send_and_go_on(self, std::move(*message));
   if (!st.ready && st.offset >= st.replay_end)
-    st.socket->send(ready_message(self));
+    tell_ready(self);
   if (!any)
     ask_for_output(self); // A character's beginning; the rest will come.
 }
@@ -205,6 +222,24 @@ void do_what_is_said(self_pointer self, web_socket_message message) {
 
 // ---- Until it is open ----
 
+/// WebSocket and terminal are there.
+void serve(self_pointer self) {
+  auto& st = self->state;
+  std::optional<web_socket_message> word;
+  if (st.offset == st.replay_end)
+    word = become_ready(self);
+  if (word)
+    send_and_go_on(self, std::move(*word));
+  else
+    ask_for_output(self);
+  receive(self);
+}
+
+/// What is waited for from now on has so much time.
+void wait_at_most(self_pointer self, std::chrono::milliseconds patience) {
+  self->delayed_send(self, patience, late_atom::value, ++self->state.patience);
+}
+
 void open_socket(self_pointer self) {
   auto& st = self->state;
   const auto to = std::move(st.job.to);
@@ -224,12 +259,29 @@ void found_terminal(self_pointer self, const terminal_actor& terminal, std::uint
   st.replay_end = end;
   self->monitor(terminal);
   st.awaited = terminal.address();
-  open_socket(self);
+  if (!st.socket)
+    return open_socket(self);
+  ++st.patience;
+  serve(self);
+}
+
+/// Of a client that has its WebSocket. `at`: as of terminal_words::not_started().
+void tell_not_started(self_pointer self, std::optional<question_stage> at, const error& why) {
+  auto& st = self->state;
+  if (st.over)
+    return;
+  auto answer = st.job.words->not_started(at, why);
+  for (auto& each : answer.messages)
+    st.socket->send(std::move(each));
+  st.told_end = true;
+  close(self, answer.why);
 }
 
 void refuse(self_pointer self, question_stage at, const error& why) {
-  const auto& job = self->state.job;
-  job.to->respond(job.words->refusal(at, why));
+  const auto& st = self->state;
+  if (st.socket)
+    return tell_not_started(self, at, why);
+  st.job.to->respond(st.job.words->refusal(at, why));
   self->quit();
 }
 
@@ -270,22 +322,50 @@ void find_sandbox(self_pointer self) {
       .then(found, failed);
 }
 
+void start_as_told(self_pointer self, web_socket_message message) {
+  auto& st = self->state;
+  st.awaits_start = false;
+  if (auto read = st.job.words->read_start(std::move(message), st.job.wanted); !read)
+    return tell_not_started(self, std::nullopt, read.reason());
+  wait_at_most(self, sandbox_patience);
+  find_sandbox(self);
+}
+
+void be_late(self_pointer self) {
+  if (self->state.awaits_start)
+    tell_not_started(self, std::nullopt,
+                     {errc::deadline_exceeded, "nothing was to be started in time"});
+  else
+    tell_not_started(self, question_stage::ask,
+                     {errc::deadline_exceeded, "the sandbox was not ready in time"});
+}
+
 caf::behavior terminal_stream(self_pointer self, const std::shared_ptr<terminal_job>& job) {
   self->state.job = std::move(*job);
   self->set_down_handler(
     [self](const caf::down_msg& gone) { self->send(self, ended_atom::value, gone.source); });
-  find_sandbox(self);
+  if (self->state.job.started_by_message)
+    open_socket(self);
+  else
+    find_sandbox(self);
   return {
     [self](opened& now) {
       auto& st = self->state;
       st.socket = std::move(now.socket);
       if (st.taken_over)
         return close(self, close_reason::taken_over, taken_over);
-      if (st.offset == st.replay_end)
-        send_and_go_on(self, ready_message(self));
-      else
-        ask_for_output(self);
+      if (auto last = st.job.words->last_words())
+        st.socket->set_last_words(std::move(*last));
+      if (!st.job.started_by_message)
+        return serve(self);
+      st.socket->wait_for_client(client_patience);
+      st.awaits_start = true;
+      wait_at_most(self, st.job.with->start_message_patience);
       receive(self);
+    },
+    [self](late_atom, std::uint64_t patience) {
+      if (patience == self->state.patience)
+        be_late(self);
     },
     [self](taken_atom) {
       if (!self->state.over)
@@ -296,6 +376,8 @@ caf::behavior terminal_stream(self_pointer self, const std::shared_ptr<terminal_
       st.receiving = false;
       if (st.over)
         return;
+      if (st.awaits_start)
+        return start_as_told(self, std::move(message));
       do_what_is_said(self, std::move(message));
       receive(self);
     },
@@ -330,6 +412,15 @@ caf::behavior terminal_stream(self_pointer self, const std::shared_ptr<terminal_
 }
 
 } // namespace
+
+result<void> terminal_words::read_start(web_socket_message, open_terminal_request&) const {
+  return error{errc::invalid_request, "messages start nothing here"};
+}
+
+terminal_refusal terminal_words::not_started(std::optional<question_stage>,
+                                             const error& why) const {
+  return {{failed(why.message)}, close_reason::policy_violation};
+}
 
 void start_terminal_stream(terminal_job job) {
   job.to->answer_within(

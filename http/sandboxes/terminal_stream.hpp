@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace insula::http {
 
@@ -18,6 +19,12 @@ struct terminal_wish {
   std::optional<resize_terminal> size = {};
   std::optional<signal_terminal> signal = {};
   std::optional<web_socket_message> answer = {}; ///< What it is told at once.
+};
+
+/// What a client that has its WebSocket is told in place of a terminal.
+struct terminal_refusal {
+  std::vector<web_socket_message> messages;
+  close_reason why = close_reason::normal;
 };
 
 /// How an API says what happens at a terminal. Stateless; any thread.
@@ -30,8 +37,8 @@ public:
   virtual web_socket_message printed(std::string bytes) const = 0;
   /// What it had printed before, from `offset` on.
   virtual web_socket_message replayed(std::uint64_t offset, std::string bytes) const = 0;
-  /// That was all of it.
-  virtual web_socket_message ready() const = 0;
+  /// That was all of it. None: it goes without saying.
+  virtual std::optional<web_socket_message> ready() const = 0;
   virtual web_socket_message ended(const process_end& how) const = 0;
   virtual web_socket_message failed(std::string_view why) const = 0;
   /// Of the close after its end.
@@ -39,6 +46,15 @@ public:
   /// What is printed is told in whole characters.
   virtual bool whole_characters() const { return false; }
   virtual terminal_wish read(web_socket_message said) const = 0;
+  /// What is said before any close but that of a terminal that has ended or failed. None: nothing.
+  virtual std::optional<web_socket_message> last_words() const { return std::nullopt; }
+
+  // ---- Where the client's first message says what is started
+
+  /// Adds to `wanted` what it says. Errors: invalid_request: it is no such message.
+  virtual result<void> read_start(web_socket_message said, open_terminal_request& wanted) const;
+  /// `at`: none: no message that says what to start has come.
+  virtual terminal_refusal not_started(std::optional<question_stage> at, const error& why) const;
 };
 
 /// One client that wants to be at a terminal.
@@ -52,6 +68,9 @@ struct terminal_job {
   bool starts_sandbox = true; ///< Else it has to be there.
   std::optional<std::uint64_t> since =
     {}; ///< What it has already. None: what is kept for everybody.
+  /// The WebSocket comes first. Its first message, for which limits::start_message_patience is the
+  /// time, says what is started; further ones wait until that runs.
+  bool started_by_message = false;
 };
 
 /// Serves it: terminal, WebSocket, what was printed before, then both ways until one end goes.
