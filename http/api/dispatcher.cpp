@@ -285,6 +285,9 @@ admission dispatcher::plan_of(const route& row, const matched_request& what,
   const auto& head = what.head();
   if (auto no = objection_to_wishes(head))
     return refused(std::move(*no));
+  if (row.objection)
+    if (auto no = row.objection(what))
+      return refused(std::move(*no));
   if (others != nullptr)
     if (auto about = concern_of(row, what)) {
       about->key = what.key() ? what.key()->name : std::string{};

@@ -93,6 +93,10 @@ struct route {
 
   /// It is about the node, or about all that is there: no named key opens it.
   bool main_key_alone = false;
+
+  /// What is said instead, wherever its sandbox is: before another node hears of the request, and
+  /// again there. Null: nothing.
+  std::function<std::optional<response>(const matched_request&)> objection = nullptr;
 };
 
 /// Whether an Accept-Encoding field names gzip, and not with a weight of 0.

@@ -85,6 +85,7 @@ private:
     add_drive_routes(table, with_, prefix);
     add_session_routes(table, with_, prefix);
     add_command_routes(table, with_, prefix);
+    add_terminal_routes(table, with_, prefix);
     add_file_routes(table, with_, prefix);
     add_sandbox_routes(table, with_, under_way_, prefix);
     add_scope_routes(table, with_, prefix);

@@ -29,6 +29,8 @@ void add_drive_routes(std::vector<route>& table, const shared_services& with,
                       const std::string& prefix);
 void add_command_routes(std::vector<route>& table, const shared_services& with,
                         const std::string& prefix);
+void add_terminal_routes(std::vector<route>& table, const shared_services& with,
+                         const std::string& prefix);
 void add_file_routes(std::vector<route>& table, const shared_services& with,
                      const std::string& prefix);
 void add_scope_routes(std::vector<route>& table, const shared_services& with,

@@ -31,7 +31,6 @@ constexpr std::uint32_t read_bytes = 512 * 1024;
 /// Clients give up after 300 s without a header, and take white space in front of JSON.
 constexpr auto keep_alive_every = 30s;
 constexpr std::int64_t shortest_timeout_ms = 100;
-constexpr std::size_t most_words = 3'500; ///< As many as one program can be started with.
 
 response unknown_command() {
   return failure(refusal{404, "not_found", "Command not found."});

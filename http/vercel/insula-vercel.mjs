@@ -31,8 +31,22 @@ function redirection(asked) {
   return undefined;
 }
 
+/** An invitation to a terminal, whose WebSocket is where INSULA_URL is: a proxy may stand in front of the server. */
+async function terminalHere(answer) {
+  if (!answer.ok) return answer;
+  const said = await answer.json();
+  const socket = below(server, new URL(said.url));
+  socket.protocol = server.protocol === 'https:' ? 'wss:' : 'ws:';
+  const { status, statusText } = answer;
+  const headers = { 'content-type': 'application/json' };
+  return new Response(JSON.stringify({ ...said, url: socket.href }), { status, statusText, headers });
+}
+
+const invitation = /\/v2\/sandboxes\/sessions\/[^/]+\/interactive$/;
+
 globalThis.fetch = function fetch(input, init) {
-  const to = redirection(new URL(input instanceof Request ? input.url : input));
+  const asked = new URL(input instanceof Request ? input.url : input);
+  const to = redirection(asked);
   if (!to) return fetchAsBefore(input, init);
   let options = init;
   if (to.host) {
@@ -40,5 +54,6 @@ globalThis.fetch = function fetch(input, init) {
     headers.set('x-forwarded-host', to.host);
     options = { ...init, headers };
   }
-  return input instanceof Request ? fetchAsBefore(new Request(to.url, input), options) : fetchAsBefore(to.url, options);
+  const answer = input instanceof Request ? fetchAsBefore(new Request(to.url, input), options) : fetchAsBefore(to.url, options);
+  return invitation.test(asked.pathname) ? answer.then(terminalHere) : answer;
 };

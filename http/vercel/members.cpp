@@ -6,8 +6,6 @@ namespace insula::http::vercel {
 
 namespace {
 
-constexpr std::size_t most_variables = 1000;
-
 bool has_nul(std::string_view text) {
   return text.find('\0') != std::string_view::npos;
 }

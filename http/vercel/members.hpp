@@ -3,6 +3,7 @@
 #include "http/json/document.hpp"
 #include "http/vercel/failures.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -13,6 +14,9 @@
 /// Reading the objects of clients. A member that is null counts as not there, and what is not there
 /// leaves things as they are. The refusals name the member.
 namespace insula::http::vercel {
+
+/// As many as one program can be started with: words, and variables.
+inline constexpr std::size_t most_words = 3'500, most_variables = 1000;
 
 std::optional<refusal> read_object(std::string_view body, json::document& into);
 

@@ -1,6 +1,7 @@
 #include "http/vercel/session_call.hpp"
 
 #include "http/text/percent.hpp"
+#include "http/transport/node_fields.hpp"
 #include "http/vercel/access.hpp"
 #include "http/vercel/objects_json.hpp"
 #include "http/vercel/settings.hpp"
@@ -56,6 +57,31 @@ std::optional<response> objection_to(const session_call& call, const run_list& f
 
 using shared_call = std::shared_ptr<const session_call>;
 
+/// TLS may end in front of this node.
+std::string url_of(const services& with, const matched_request& what) {
+  const auto& head = what.head();
+  const bool encrypted = with.encrypted || head.field("X-Forwarded-Proto") == "https" ||
+                         head.field(node_fields::scheme_field) == "https";
+  std::string url = encrypted ? "https://" : "http://";
+  return (url += head.field("Host")) += head.path;
+}
+
+/// None: requests can be made of it.
+std::optional<response> objection_to_use(const session_call& call, const run_list& found) {
+  const auto& last = found.sandbox.run;
+  if (found.runs.empty() && last && last->number > call.session.run) // It is too old to be known.
+    return failure(error{errc::run_over, {}});
+  if (found.runs.empty() || !settings_of(found.sandbox))
+    return unknown_session();
+  const auto now = found.runs.front().state;
+  if (now == run_state::running || now == run_state::pending)
+    return std::nullopt;
+  return failure(error{now == run_state::stopping       ? errc::run_stopping
+                       : now == run_state::snapshotting ? errc::run_snapshotting
+                                                        : errc::run_over,
+                       {}});
+}
+
 /// `plan`: what becomes of a call whose path is one of a run's.
 route route_of(const shared_services& with, const std::string& prefix, verb method,
                const std::string& rest, std::function<admission(const shared_call&)> plan,
@@ -67,30 +93,52 @@ route route_of(const shared_services& with, const std::string& prefix, verb meth
              has_body ? body_use::buffered : body_use::ignored,
              has_body ? small_body_bytes : 0,
              [with, plan = std::move(plan)](const matched_request& what) -> admission {
-               auto session = session_id::parse(what["session"]);
-               if (!session)
-                 return refused(unknown_session());
-               return plan(std::make_shared<const session_call>(
-                 session_call{with,
-                              std::move(*session),
-                              what["cmd"],
-                              what.field("x-cwd"),
-                              what.field("Content-Type"),
-                              what.field("Host"),
-                              form_value(what.head().query, "wait") == "true",
-                              {*with, what}}));
+               auto call = session_call::of(with, what);
+               return call ? plan(call) : refused(unknown_session());
              },
              std::move(document)};
-  made.about = [](const matched_request& what) {
-    const auto session = session_id::parse(what["session"]);
-    return session ? session->sandbox : std::string{};
-  };
-  made.unknown = [](const request_path&) { return unknown_session(); };
+  concern_session(made);
   made.too_large = &too_large;
   return made;
 }
 
 } // namespace
+
+std::shared_ptr<const session_call> session_call::of(const shared_services& with,
+                                                     const matched_request& what) {
+  auto session = session_id::parse(what["session"]);
+  if (!session)
+    return nullptr;
+  return std::make_shared<const session_call>(
+    session_call{with,
+                 std::move(*session),
+                 what["cmd"],
+                 what.field("x-cwd"),
+                 what.field("Content-Type"),
+                 what.field("Host"),
+                 url_of(*with, what),
+                 form_value(what.head().query, "wait") == "true",
+                 {*with, what}});
+}
+
+void concern_session(route& row) {
+  row.about = [](const matched_request& what) {
+    const auto session = session_id::parse(what["session"]);
+    return session ? session->sandbox : std::string{};
+  };
+  row.unknown = [](const request_path&) { return unknown_session(); };
+}
+
+void ask_if_usable(const session_call& call, const reply& to,
+                   std::function<void(const run_list&)> usable) {
+  find_runs look;
+  look.number = call.session.run;
+  ask_session<run_list>(call, look, to, [=](const run_list& found) {
+    if (auto no = objection_to_use(call, found))
+      return to->respond(std::move(*no));
+    usable(found);
+  });
+}
 
 void ask_reach(const session_call& call, const request_context& context,
                std::function<void(std::optional<response>)> then) {

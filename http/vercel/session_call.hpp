@@ -29,10 +29,15 @@ struct session_call {
   std::string cwd;     ///< The field x-cwd.
   std::string type;    ///< Of its body.
   std::string host;    ///< What the client calls this node.
+  std::string url;     ///< What it has asked for, whole, without a query.
   bool waits = false;  ///< wait=true
   access::reach reach; ///< Of its client.
 
   const std::string& sandbox() const { return session.sandbox; }
+
+  /// Null: the path names no session.
+  static std::shared_ptr<const session_call> of(const shared_services& with,
+                                                const matched_request& what);
 };
 
 constexpr std::uint64_t small_body_bytes = 1u << 20;
@@ -74,6 +79,13 @@ route session_route(const shared_services& with, const std::string& prefix, verb
 using session_sink = std::shared_ptr<body_sink> (*)(const std::shared_ptr<const session_call>&);
 route session_sink_route(const shared_services& with, const std::string& prefix,
                          const std::string& rest, session_sink make, operation document);
+
+/// Which sandbox the route's requests are about, by `:session` in its path.
+void concern_session(route& row);
+
+/// `usable` is called on a CAF worker if the session runs, or is about to. Else that is answered.
+void ask_if_usable(const session_call& call, const reply& to,
+                   std::function<void(const run_list&)> usable);
 
 /// What is answered to a client that may not reach the sandbox; none: it may. `then` is called
 /// once, maybe at once, else on a CAF worker.

@@ -108,16 +108,7 @@ void extend(const session_call& call, const std::string& body, const reply& to) 
 
 /// First it is durable as the sandbox's, then it holds.
 void keep_network(const session_call& call, const network_wish& wish, const reply& to) {
-  find_runs look;
-  look.number = call.session.run;
-  ask_session<run_list>(call, look, to, [=](const run_list& all) {
-    if (all.runs.empty() || !settings_of(all.sandbox))
-      return to->respond(unknown_session());
-    if (const auto now = all.runs.front().state; now != run_state::running)
-      return to->respond(failure(error{now == run_state::stopping       ? errc::run_stopping
-                                       : now == run_state::snapshotting ? errc::run_snapshotting
-                                                                        : errc::run_over,
-                                       {}}));
+  ask_if_usable(call, to, [=](const run_list& all) {
     auto changed = *settings_of(all.sandbox);
     changed.network = wish;
     changed.updated_ms = system_clock{}.unix_ms();

@@ -4,8 +4,10 @@
 #include "http/json/ascii.hpp"
 #include "http/vercel/ids.hpp"
 
+#include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstring>
 
 namespace insula::http::vercel {
 
@@ -117,8 +119,21 @@ std::unique_ptr<command_words> waited_command_words(command_view is, bool with_l
   return std::make_unique<waited_words>(std::move(is), with_log);
 }
 
+namespace {
+
+/// The program itself could not be run.
+bool is_of_program(const error& why) {
+  return why.code == errc::launch_failed && why.message.starts_with("running the program");
+}
+
+} // namespace
+
+bool is_program_missing(const error& why) {
+  return is_of_program(why) && why.message.ends_with(std::strerror(ENOENT));
+}
+
 response not_started(const error& why) {
-  if (why.code == errc::launch_failed && why.message.starts_with("running the program"))
+  if (is_of_program(why))
     return failure(refusal{400, "executable_not_found", why.message});
   return failure(why);
 }

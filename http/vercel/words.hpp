@@ -36,6 +36,9 @@ response not_started(const error& why);
 
 inline constexpr std::string_view lines_type = "application/x-ndjson";
 
+/// `why`: a launch_failed. It has failed since there is no such program.
+bool is_program_missing(const error& why);
+
 /// By SIGKILL when its time is up, whatever it makes of that.
 int exit_code_of(const process_end& end);
 

@@ -361,6 +361,17 @@ class Asynchronous(Refusals, unittest.IsolatedAsyncioTestCase):
         self.assertEqual(await process.communicate(), ("", "over\n"))
         self.assertEqual(process.returncode, 0)
 
+    async def test_a_terminal_runs_a_program(self):
+        async with self.box.open_interactive("sh", ["-c", "read -r line; stty size; exit 3"]) as pty:
+            await pty.resize(132, 50)
+            await pty.stream.send(b"\n")
+            said = b""
+            with contextlib.suppress(anyio.EndOfStream):
+                while True:
+                    said += await pty.stream.receive()
+            self.assertEqual(said, b"\r\n50 132\r\n")
+            self.assertEqual(await pty.wait(), 3)
+
     async def test_a_hundred_megabytes_go_through(self):
         piece = os.urandom(1_000_000)
         process = await self.box.create_process("sh", ["-c", "cat | sha256sum"], stdin=subprocess.PIPE)
@@ -544,6 +555,18 @@ class Synchronous(Refusals, unittest.TestCase):
         self.assertEqual(process.wait(), 0)
         with self.assertRaises(BrokenPipeError):
             self.box.get_process(process.id).stdin.write(b"four\n")
+
+    def test_a_terminal_runs_a_program(self):
+        script = 'stty size; echo "$GREETING $MORE"; read -r line; echo "<$line>"; exit 7'
+        with self.box.open_interactive("sh", ["-c", script], env={"MORE": "more"}, cols=100, rows=30) as pty:
+            self.assertEqual(pty.stream.readline(), b"30 100\r\n")
+            self.assertEqual(pty.stream.readline(), b"hello more\r\n")
+            pty.stream.write(b"word\n")
+            self.assertEqual(pty.stream.read(), b"word\r\n<word>\r\n")
+            self.assertEqual(pty.wait(), 7)
+        with self.box.open_interactive("id", ["-u"], sudo=True) as pty:
+            self.assertEqual(pty.stream.read(), b"0\r\n")
+            self.assertEqual(pty.wait(), 0)
 
     def test_files_are_written_and_read(self):
         self.box.fs.write_text("sync/text", "as text")

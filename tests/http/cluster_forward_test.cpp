@@ -4,6 +4,7 @@
 #include "http/proxy/frame_walk.hpp"
 #include "http/vercel/ids.hpp"
 #include "http/vercel/port_names.hpp"
+#include "http/vercel/settings.hpp"
 #include "http/vercel/tokens.hpp"
 #include "tests/http/client.hpp"
 #include "tests/http/fakes.hpp"
@@ -686,6 +687,55 @@ TEST_CASE("after an upgrade, bytes go both ways between nodes", "[http][cluster]
     one.raw().close();
     stopper.join();
   }
+}
+
+TEST_CASE("a token for a terminal is good at any node, once", "[http][cluster][vercel]") {
+  namespace vercel = http::vercel;
+  http::server_options options;
+  options.secret = "of all nodes";
+  pair_of_nodes both{options, options};
+  const vercel::session_id session{std::string(26, 'a'), 1};
+  both.all->give(session.sandbox, "n2");
+  auto& owner = both.n2.h();
+  owner.plays().opens_terminals = true;
+  auto& is = owner.plays().description;
+  is.exists = true;
+  vercel::settings mine;
+  mine.project = "prj";
+  mine.name = "box";
+  is.metadata[vercel::metadata_api] = text_of(mine);
+  is.run.emplace();
+  is.run->number = session.run;
+  is.run->state = run_state::running;
+  const std::string path = "/v2/sandboxes/sessions/" + session.text() + "/interactive";
+  const auto invite = [&](node& by) {
+    const auto got = ask(by.port(), "POST", path, "{}");
+    CHECK(got.status == 200);
+    CHECK(got.body.find(R"("url":"ws://localhost)" + path + '"') != std::string::npos);
+    const auto from = got.body.find(R"("token":")") + 9;
+    return path + "?token=" + got.body.substr(from, got.body.find('"', from) - from);
+  };
+  const auto at = invite(both.n1);
+  web_socket_client one{both.n1.port(), at};
+  REQUIRE(one.head().status == 101);
+  for (auto* each : {&both.n1, &both.n2})
+    CHECK(web_socket_client{each->port(), at}.head().status == 401);
+  one.tell(R"({"type":"start","command":"sh"})");
+  one.type("ls");
+  CHECK(owner.heard().has("typed ls"));
+  owner.print_terminal("a.txt");
+  owner.end_terminal({});
+  const auto rest = one.to_end();
+  CHECK(rest.printed == "a.txt");
+  CHECK(rest.told == "{\"type\":\"exit\",\"code\":0}\n");
+  CHECK(rest.code == 1000);
+  const auto next = invite(both.n2);
+  while (!both.n1.routing->asked.empty())
+    both.n1.routing->asked.next(1s);
+  CHECK(web_socket_client{both.n1.port(), path + "?token=x"}.head().status == 401);
+  CHECK(both.n1.routing->asked.empty()); // Nobody else hears of it.
+  CHECK(web_socket_client{both.n1.port(), next}.head().status == 101);
+  CHECK(both.n1.is_untouched());
 }
 
 TEST_CASE("where a WebSocket may be closed, its frames say", "[http][cluster]") {

@@ -89,6 +89,17 @@ std::string in_words(const mount_bucket_request& wanted) {
   return line;
 }
 
+std::string in_words(const open_terminal_request& wanted) {
+  std::string line = "runs in a terminal";
+  for (const auto& each : wanted.program->argv)
+    line += " [" + each + "]";
+  line += " in " + wanted.program->cwd;
+  for (const auto& [name, value] : wanted.program->env)
+    line += " " + name + "=" + value;
+  return line + " at " + std::to_string(wanted.columns) + "x" + std::to_string(wanted.rows) +
+         " of run " + std::to_string(wanted.context.run);
+}
+
 using process_impl =
   process_actor::extend<caf::reacts_to<print_atom, int, std::string>,
                         caf::reacts_to<finish_atom, int, bool>, caf::reacts_to<die_atom>>;
@@ -351,11 +362,17 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
       -> caf::result<terminal_actor, std::uint64_t, std::uint64_t> {
       const auto name = wanted.defined.empty() ? wanted.session : wanted.defined;
       all->heard->add("open_terminal " + name + (wanted.takes_over ? " taking over" : ""));
-      if (wanted.defined.empty() || !all->plays->opens_terminals)
+      if (wanted.program)
+        all->heard->add(in_words(wanted));
+      if ((wanted.defined.empty() && !wanted.program) || !all->plays->opens_terminals)
         return to_caf({errc::launch_failed, "there are no terminals in this house"});
       if (all->plays->terminal_error)
         return to_caf(*all->plays->terminal_error);
       std::lock_guard lock{all->mutex};
+      if (wanted.program) {
+        all->terminal = caf::actor_cast<caf::actor>(terminal_impl(self->spawn(terminal, all)));
+        return {caf::actor_cast<terminal_actor>(all->terminal), std::uint64_t{0}, std::uint64_t{0}};
+      }
       if (!all->terminal)
         all->terminal = caf::actor_cast<caf::actor>(terminal_impl(self->spawn(terminal, all)));
       else if (!wanted.takes_over)
@@ -550,6 +567,8 @@ sandbox_actor::behavior_type sandbox(sandbox_actor::pointer self, together all, 
           found.runs.push_back(each);
         else
           found.more = true;
+      if (wanted.number != 0)
+        std::erase_if(found.runs, [&](const auto& each) { return each.number != wanted.number; });
       return found;
     },
     [all](const stop_run& wanted) -> caf::result<run_report> {
