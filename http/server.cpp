@@ -116,8 +116,10 @@ public:
       return {};
     const bool is_other = !key_.is_key(api_key);
     key_.replace(api_key, named_keys);
-    if (is_other)
+    if (is_other) {
       browsers_->close_all();
+      device_codes_->clear();
+    }
     return {};
   }
   void stop_accepting() {

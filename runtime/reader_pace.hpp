@@ -8,11 +8,11 @@
 
 namespace insula::runtime {
 
-/// How long output waits for whoever reads it fastest: that one gets all of it, as from a pipe, as
+/// How long output waits for its fastest reader: that reader gets all of it, as from a pipe, as
 /// long as it reads at a good rate. Each byte that is read is worth some patience
 /// (limits::patience_per_terminal_byte), of which at most limits::terminal_patience is saved up;
-/// a reader that is slow or does not read has none left soon, and holds nothing up. A pace without a
-/// limit waits for its reader as a pipe does, until that one has gone.
+/// a reader that is slow or does not read has none left soon, and holds nothing up. A pace without
+/// a limit waits for its reader as a pipe does, until that one has gone.
 class reader_pace {
 public:
   using time_point = std::chrono::steady_clock::time_point;
@@ -20,8 +20,11 @@ public:
   explicit reader_pace(bool without_limit = false)
       : without_limit_(without_limit) {}
 
-  /// From now on there is a limit.
-  void reader_has_gone() { without_limit_ = false; }
+  /// From now on there is a limit, and nothing waits for the reader that has gone.
+  void reader_has_gone() {
+    without_limit_ = false;
+    until_ = {};
+  }
 
   void has_read_to(std::uint64_t offset, time_point now) {
     if (offset <= read_to_)

@@ -274,6 +274,8 @@ admission dispatcher::decide(const request_head& head, std::optional<route_table
   const matched_request what{std::move(found->path), head, key};
   auto plan = plan_of(*row, what, others, context);
   plan.from = key ? caller::holder : row->who->caller_of(head, is_.known);
+  if (row->objection && !plan.refusal && plan.from == caller::stranger)
+    plan.from = caller::visitor; // What it has shown was checked.
   if (key)
     plan.key = key->name;
   return plan;

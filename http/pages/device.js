@@ -10,7 +10,7 @@
   function show(name) {
     for (const each of ['code', 'key', 'grant'])
       form(each).hidden = each !== name;
-    if (name)
+    if (name && name !== 'grant') // There a second press of Enter would allow.
       form(name).querySelector('input:not([value])')?.focus();
   }
   function say(text) {

@@ -16,7 +16,7 @@ class used_tokens {
 public:
   enum class verdict : std::uint8_t {
     first,
-    again, ///< It has been used.
+    again, ///< It has been used, or has expired.
     full,  ///< Whether it has been used could not be remembered: it does not count.
   };
 
@@ -29,6 +29,8 @@ public:
     const std::lock_guard hold{guard_};
     while (!by_end_.empty() && by_end_.begin()->first <= now_ms)
       by_end_.erase(by_end_.begin());
+    if (expires_ms <= now_ms) // Nothing is remembered of it any more.
+      return verdict::again;
     std::pair token{expires_ms, name};
     if (by_end_.count(token) > 0)
       return verdict::again;

@@ -56,8 +56,9 @@ public:
   /// After what has been sent.
   virtual void close(close_reason why, std::string_view words = {}) = 0;
 
-  /// From now on the client may take nothing for so long, and is owed no answer to pings meanwhile.
-  /// Else one that takes nothing is cut after seconds (time_limits::write).
+  /// From now on the client may take nothing for so long, and is owed no answer to pings while
+  /// something is on its way to it. Else one that takes nothing is cut after seconds
+  /// (time_limits::write).
   virtual void wait_for_client(std::chrono::milliseconds at_most) = 0;
 
   /// Sent before a close that nobody but the server has asked for: it stops, or the client sends

@@ -72,6 +72,7 @@ std::optional<device_codes::codes> device_codes::open(const std::string& network
   codes made{new_device_code(), new_user_code()};
   const std::lock_guard hold{guard_};
   std::erase_if(all_, [&](const auto& each) { return each.second.ends <= now; });
+  drop_silent(network, now);
   const auto of_network = std::count_if(
     all_.begin(), all_.end(), [&](const auto& each) { return each.second.network == network; });
   if (all_.size() >= most || static_cast<std::size_t>(of_network) >= most_of_network)
@@ -81,9 +82,26 @@ std::optional<device_codes::codes> device_codes::open(const std::string& network
   sign_in fresh;
   fresh.user = made.user;
   fresh.network = network;
+  fresh.begun = now;
   fresh.ends = now + lasts;
   all_[device_digest(made.device)] = std::move(fresh);
   return made;
+}
+
+/// Where no more may wait. A command line asks every five seconds.
+void device_codes::drop_silent(const std::string& network, time_point now) {
+  const auto is_of = [&](const auto& each) { return each.second.network == network; };
+  if (all_.size() < most &&
+      std::count_if(all_.begin(), all_.end(), is_of) < static_cast<std::ptrdiff_t>(most_of_network))
+    return;
+  std::erase_if(all_, [&](const auto& each) {
+    return is_of(each) && each.second.asked.value_or(each.second.begun) + silence <= now;
+  });
+}
+
+void device_codes::clear() {
+  const std::lock_guard hold{guard_};
+  all_.clear();
 }
 
 std::optional<std::string> device_codes::network_of(std::string_view user, time_point now) const {

@@ -1,7 +1,5 @@
 #pragma once
 
-#include "http/vercel/tokens.hpp"
-
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -13,10 +11,11 @@
 
 namespace insula::http::vercel {
 
-/// What a sign-in is confirmed with.
+/// What a sign-in is confirmed with: a token that exists from then on, so that it ends with the key
+/// with which it was confirmed.
 struct device_grant {
-  token_scope scope;
-  std::int64_t lasts_s = 0; ///< How long the token is good.
+  std::string token;
+  std::int64_t lasts_s = 0; ///< How long it is good.
 };
 
 /// Sign-ins of command lines that wait for somebody to confirm them, as RFC 8628 has it. Of a
@@ -29,6 +28,8 @@ public:
   static constexpr std::chrono::minutes lasts{15};
   static constexpr std::chrono::seconds interval{5}; ///< Between two questions, at least.
   static constexpr std::size_t most = 256, most_of_network = 16;
+  /// One that nobody has asked about for so long makes way for others of its network.
+  static constexpr std::chrono::seconds silence{60};
 
   struct codes {
     std::string device; ///< What the command line asks with. A secret.
@@ -51,10 +52,14 @@ public:
   /// soon has a longer interval from then on.
   outcome ask(std::string_view device, time_point now);
 
+  /// None waits any more: the node has another main key.
+  void clear();
+
 private:
   struct sign_in {
     std::string user, network;
     time_point ends;
+    time_point begun;
     std::chrono::seconds interval = device_codes::interval;
     std::optional<time_point> asked = {};
     bool decided = false;
@@ -68,6 +73,8 @@ private:
         return &each;
     return static_cast<decltype(&all.begin()->second)>(nullptr);
   }
+
+  void drop_silent(const std::string& network, time_point now);
 
   mutable std::mutex guard_;
   std::map<std::string, sign_in> all_; ///< By the device code's digest.

@@ -88,7 +88,8 @@ response configuration(const login& is) {
 /// The client that begins a sign-in, and by which address.
 struct beginner {
   std::string network;
-  std::string origin; ///< What the client calls this node, and its browser hopefully as well.
+  std::string origin;   ///< What the client calls this node, and its browser hopefully as well.
+  bool browser = false; ///< It is a browser, in which any page could ask.
 };
 
 beginner beginner_of(const login_options& at, const matched_request& what) {
@@ -96,13 +97,17 @@ beginner beginner_of(const login_options& at, const matched_request& what) {
   auto address = at.behind_node ? what.field(node_fields::client_field)
                                 : (client != nullptr ? client->peer() : std::string{});
   const bool encrypted =
-    at.behind_node ? what.field(node_fields::scheme_field) == "https" : at.encrypted;
+    (at.behind_node ? what.field(node_fields::scheme_field) == "https" : at.encrypted) ||
+    what.field("X-Forwarded-Proto") == "https"; // TLS may end in front of this node.
   const auto host = what.field("Host");
   return {address.empty() ? address : http::network_of(address),
-          host.empty() ? host : (encrypted ? "https://" : "http://") + host};
+          host.empty() ? host : (encrypted ? "https://" : "http://") + host,
+          !what.field("Origin").empty() || !what.field("Sec-Fetch-Site").empty()};
 }
 
 response open_codes(const login& is, const beginner& by) {
+  if (by.browser)
+    return oauth_refusal("access_denied", "No page begins a sign-in.", 403);
   if (by.origin.empty())
     return oauth_refusal("invalid_request", "The request has no Host.");
   const auto made = is.codes().open(by.network, device_codes::clock::now());
@@ -141,10 +146,8 @@ response token_for(const login& is, const std::string& form) {
       return oauth_refusal("expired_token", "There is no such sign-in any more.");
     case device_codes::state::granted: break;
   }
-  const auto now = system_clock{}.unix_ms() / 1000;
   json::ascii_writer out;
-  out.begin_object().member("access_token", make_access_token(is.with->key, stands.grant.scope, now,
-                                                              now + stands.grant.lasts_s));
+  out.begin_object().member("access_token", stands.grant.token);
   out.member("token_type", "Bearer").member("expires_in", stands.grant.lasts_s).end_object();
   return not_kept({200, out.str()});
 }
@@ -191,7 +194,12 @@ std::optional<refusal> read_name(const json::document& in, const char* name, std
   return std::nullopt;
 }
 
-std::optional<refusal> read_grant(const login& is, const json::document& in, device_grant& into) {
+struct allowance {
+  token_scope scope;
+  std::int64_t days = 0;
+};
+
+std::optional<refusal> read_allowance(const login& is, const json::document& in, allowance& into) {
   if (auto wrong = read_name(in, "team", into.scope.team))
     return wrong;
   if (auto wrong = read_name(in, "project", into.scope.project))
@@ -202,7 +210,7 @@ std::optional<refusal> read_grant(const login& is, const json::document& in, dev
   const auto count = days != nullptr ? whole_number(*days) : std::nullopt;
   if (!count || *count < 1 || *count > most_days)
     return bad_request("days must be from 1 to " + std::to_string(most_days));
-  into.lasts_s = *count * day_s;
+  into.days = *count;
   return std::nullopt;
 }
 
@@ -216,20 +224,30 @@ response decide(const login& is, const std::string& body) {
     return failure(*wrong);
   if (const auto wrong = read_flag(said, "refuse", refuses))
     return failure(*wrong);
-  std::optional<device_grant> grant;
-  if (!refuses)
-    if (const auto wrong = read_grant(is, said, grant.emplace()))
-      return failure(*wrong);
-  const auto allowed = grant; // For the log.
   const auto code = user_code_in(typed);
+  const auto begun_at = is.codes().network_of(code, device_codes::clock::now());
+  if (!begun_at)
+    return no_sign_in();
+  allowance allows;
+  std::optional<device_grant> grant;
+  if (!refuses) {
+    if (const auto wrong = read_allowance(is, said, allows))
+      return failure(*wrong);
+    const auto now = system_clock{}.unix_ms() / 1000;
+    const auto lasts_s = allows.days * day_s;
+    grant =
+      device_grant{make_access_token(is.with->key, allows.scope, now, now + lasts_s), lasts_s};
+  }
   if (!is.codes().decide(code, std::move(grant), device_codes::clock::now()))
     return no_sign_in();
-  if (allowed)
-    log::info("login.allowed", {{"team", allowed->scope.team},
-                                {"project", allowed->scope.project},
-                                {"days", allowed->lasts_s / day_s}});
+  if (refuses)
+    log::info("login.refused", {{"network", *begun_at}, {"code", code}});
   else
-    log::info("login.refused", {});
+    log::info("login.allowed", {{"network", *begun_at},
+                                {"code", code},
+                                {"team", allows.scope.team},
+                                {"project", allows.scope.project},
+                                {"days", allows.days}});
   return {204, {}};
 }
 

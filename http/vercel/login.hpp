@@ -17,9 +17,9 @@ struct login_options {
   std::shared_ptr<device_codes> codes; ///< Of the node: all its doors share them. Not null.
 };
 
-/// `sandbox login` of the command line: OAuth's device flow (RFC 8628), and the page at /device on
-/// which somebody with the main key confirms it. What it gives out is a token for one project. No
-/// part of the API that is described. In a cluster the node that has begun a sign-in has it.
+/// `sandbox login` of the command line: OAuth's device flow (RFC 8628). A holder of the main key
+/// confirms it on the page at /device. The flow gives out a token for one project. No part of the
+/// API that is described. In a cluster the node that has begun a sign-in has it.
 std::shared_ptr<const public_api> make_login_api(shared_services with, login_options at);
 
 } // namespace insula::http::vercel

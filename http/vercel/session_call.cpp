@@ -60,8 +60,9 @@ using shared_call = std::shared_ptr<const session_call>;
 /// TLS may end in front of this node.
 std::string url_of(const services& with, const matched_request& what) {
   const auto& head = what.head();
-  const bool encrypted = with.encrypted || head.field("X-Forwarded-Proto") == "https" ||
-                         head.field(node_fields::scheme_field) == "https";
+  const auto front = head.field(node_fields::scheme_field); // Of the node that the client asked.
+  const bool encrypted = (front.empty() ? with.encrypted : front == "https") ||
+                         head.field("X-Forwarded-Proto") == "https";
   std::string url = encrypted ? "https://" : "http://";
   return (url += head.field("Host")) += head.path;
 }

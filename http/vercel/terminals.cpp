@@ -72,7 +72,7 @@ void connect(const session_call& call, const terminal_token& token, const web_so
 
 admission admit_connection(const shared_services& with, const matched_request& what) {
   auto token = token_of(with, what);
-  // One of before this server's start may have been used: nobody knows that any more.
+  // One of before this server's start may have been used: this server cannot know.
   if (!token || token->issued_ms < with->started_ms)
     return refused(no_token());
   auto offer = read_offer(what.head());

@@ -230,7 +230,7 @@ describe('terminals', () => {
       const end = await each.end();
       assert.deepEqual([end.exit, end.code], [1, 1001], end.printed);
     }
-    const short = await make({ timeout: 4_000 });
+    const short = await make({ timeout: 20_000 });
     const late = await started(short, 'sh', ['-c', 'echo up; exec sleep 1000']);
     await late.until('up');
     assert.equal((await late.end()).exit, 1);

@@ -2,6 +2,7 @@
 #include "tests/support/catch.hpp"
 
 #include <set>
+#include <vector>
 
 using namespace insula;
 using namespace std::chrono_literals;
@@ -10,7 +11,7 @@ using state = codes::state;
 
 namespace {
 
-const http::vercel::device_grant some_grant{{"me", "prj"}, 600};
+const http::vercel::device_grant some_grant{"a.token", 600};
 
 } // namespace
 
@@ -28,7 +29,7 @@ TEST_CASE("Vercel: a sign-in that is confirmed gives its token once", "[http][ve
   CHECK_FALSE(all.decide(made->user, std::nullopt, start)); // What is said first holds.
   const auto told = all.ask(made->device, start);           // However soon.
   CHECK(told.is == state::granted);
-  CHECK(told.grant.scope == some_grant.scope);
+  CHECK(told.grant.token == "a.token");
   CHECK(told.grant.lasts_s == 600);
   CHECK(all.ask(made->device, start + 1min).is == state::unknown);
 }
@@ -82,6 +83,25 @@ TEST_CASE("Vercel: so many sign-ins wait and no more, of each network and of all
   CHECK(users.size() == codes::most);
   CHECK_FALSE(all.open("another", start));
   CHECK(all.open("another", start + codes::lasts)); // Those are over.
+}
+
+TEST_CASE("Vercel: a sign-in about which no command line asks makes way for others of its network",
+          "[http][vercel]") {
+  codes all;
+  const auto start = codes::clock::now();
+  std::vector<codes::codes> made;
+  for (std::size_t i = 0; i < codes::most_of_network; ++i)
+    made.push_back(*all.open("a", start));
+  const auto kept = *all.open("b", start);
+  const auto later = start + codes::silence;
+  CHECK(all.ask(made[0].device, later - 1s).is == state::waiting);
+  CHECK(all.open("a", later));
+  CHECK(all.network_of(made[0].user, later) == "a");
+  CHECK_FALSE(all.network_of(made[1].user, later));
+  CHECK(all.network_of(kept.user, later) == "b");
+  all.clear();
+  CHECK_FALSE(all.network_of(kept.user, later));
+  CHECK(all.ask(kept.device, later).is == state::unknown);
 }
 
 TEST_CASE("Vercel: a user code is read as people type it", "[http][vercel]") {

@@ -90,7 +90,6 @@ TEST_CASE("login: the command line gets a token of one project once it is confir
   CHECK(one.page == at);
   CHECK(one.whole == at + "?user_code=" + one.user);
   CHECK(one.poll().body == R"({"error":"authorization_pending"})");
-  CHECK(one.poll().body == R"({"error":"slow_down"})");
   CHECK(one.poll().status == 400);
 
   const auto shown = ask(h.port(), "GET", sign_in + "?user_code=" + one.user, {}, bearer(main_key));

@@ -83,6 +83,7 @@ TEST_CASE("a token counts once until it expires, and so many are remembered", "[
   CHECK(used.use("b", 200, 20) == verdict::again);
   CHECK(used.use("c", 200, 100) == verdict::first); // The first one has expired.
   CHECK(used.use("d", 300, 100) == verdict::full);
+  CHECK(used.use("b", 200, 200) == verdict::again); // It has come to its end meanwhile.
 }
 
 TEST_CASE("Vercel: a terminal is where its client and the server say", "[http][vercel][terminal]") {
