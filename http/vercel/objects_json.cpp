@@ -86,8 +86,7 @@ void write_session(writer& out, const sandbox_view& of) {
     out.member("sourceSnapshotId", id_of_snapshot(run.began_with));
   if (!is_alive(run.state) && !run.snapshot.empty())
     time_member(out, "snapshottedAt", run.ended_ms);
-  if (!of.is.runtime.empty())
-    out.member("runtime", of.is.runtime);
+  out.member("runtime", of.is.runtime); // Empty if none was asked for: 2.x of the SDK needs one.
   out.member("interactivePort", interactive_port);
   out.key("networkPolicy");
   write_policy(out, of.is.network);

@@ -346,7 +346,8 @@ TEST_CASE("Vercel: objects have the members that clients need, and none that is 
        {R"("status":"stopped")", R"("stoppedAt":5100)", R"("duration":4000)",
         R"("activeCpuDurationMs":42)", R"("activeCpuUsageMs":42)",
         R"("networkTransfer":{"ingress":3,"egress":0})", R"("interactivePort":26661)",
-        R"("cwd":"/vercel/sandbox")", R"("sourceSandboxName":"n")", R"("projectId":"p")"})
+        R"("runtime":"")", R"("cwd":"/vercel/sandbox")", R"("sourceSandboxName":"n")",
+        R"("projectId":"p")"})
     CHECK(has(session, member));
   CHECK_FALSE(has(session, "null"));
 
