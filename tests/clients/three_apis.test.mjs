@@ -1,6 +1,6 @@
 // One sandbox as all three APIs see it: made with the SDK of the Vercel Sandbox service, used with OpenSandbox's client and by
-// the routes of the sandbox bridge. INSULA_URL says where, INSULA_API_KEY with which key. Node.js is started with
-// insula-vercel.mjs.
+// the routes of the sandbox bridge; and made with each of these two, used with the other. INSULA_URL says where, INSULA_API_KEY
+// with which key. Node.js is started with insula-vercel.mjs.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 
@@ -80,5 +80,33 @@ describe('one sandbox', () => {
     await made.delete();
     await assert.rejects(other.getInfo());
     await assert.rejects(VercelSandbox.get({ ...scope, name: 'seen' }));
+  });
+});
+
+describe('a sandbox that another API has made', () => {
+  const words = ['sh', '-c', 'cat /workspace/first; echo second > /workspace/second'];
+
+  test('by the bridge, used with OpenSandbox’s client', limit, async () => {
+    const answer = await fetch(`${node}/v1/sandbox`, { method: 'POST', headers: { authorization: `Bearer ${key}` } });
+    const { id } = await answer.json();
+    assert.equal((await bridge(`${id}/file/workspace/first`, { method: 'PUT', body: 'first' })).status, 200);
+    const other = await OpenSandbox.connect({ sandboxId: id, connectionConfig });
+    assert.deepEqual((await other.commands.run(words[2])).logs.stdout.map((each) => each.text), ['first']);
+    assert.equal(await (await bridge(`${id}/file/workspace/second`)).text(), 'second\n');
+    await other.kill();
+    await other.close();
+    assert.deepEqual(await (await fetch(`${node}/v1/sandboxes`, { headers: { authorization: `Bearer ${key}` } })).json().then(({ items }) => items.filter((each) => each.id === id)), []);
+  });
+
+  test('by OpenSandbox’s client, used by the bridge', limit, async () => {
+    const made = await OpenSandbox.create({ connectionConfig, image: 'host', timeoutSeconds: 600, env: { GREETING: 'hello' } });
+    const { id } = made;
+    await made.files.writeFiles([{ path: '/workspace/first', data: 'first' }]);
+    assert.equal(await exec(id, ...words), 'first');
+    assert.equal(await exec(id, 'sh', '-c', 'echo $GREETING'), 'hello\n');
+    assert.equal(await made.files.readFile('/workspace/second'), 'second\n');
+    assert.equal((await bridge(id, { method: 'DELETE' })).status, 204);
+    await assert.rejects(made.getInfo());
+    await made.close();
   });
 });

@@ -83,15 +83,17 @@ describe('the SDK', () => {
     assert.equal((await Sandbox.get({ name: 'main-box' })).name, 'main-box');
     delete process.env.VERCEL_OIDC_TOKEN;
   });
-  test('V003 V011 V037 V046 a runtime by its name', limit, async () => {
+  test('V003 V010 V011 V037 V045 V046 V048 V189 V190 a runtime by its name, and what holds without a word', limit, async () => {
     const other = await Sandbox.create({ ...scope, runtime: 'node24' });
     assert.equal(other.runtime, 'node24');
+    assert.deepEqual([other.vcpus, other.memory, other.timeout, other.persistent, other.region], [2, 4096, 300_000, true, 'iad1']);
+    assert.ok(Math.abs(other.expiresAt - other.createdAt - 300_000) < 60_000);
     assert.match(await (await other.runCommand('node', ['--version'])).stdout(), /^v\d+\./);
     await other.delete();
     await assert.rejects(Sandbox.create({ ...scope, runtime: 'cobol9' }), refused(400, 'bad_request'));
   });
 
-  test('V016 one of two that make the same sandbox does', limit, async () => {
+  test('V038 one of two that make the same sandbox does', limit, async () => {
     const name = 'twice-at-once';
     const made = await Promise.allSettled([1, 2, 3].map((n) => Sandbox.create({ ...scope, name, env: { N: String(n) } })));
     const [one, ...others] = made.filter((each) => each.status === 'fulfilled').map((each) => each.value);
@@ -100,7 +102,7 @@ describe('the SDK', () => {
     assert.match(await (await one.runCommand('sh', ['-c', 'echo $N'])).stdout(), /^[123]\n$/);
     await one.delete();
   });
-  test('V004 to V014 V024 V025 what it says of itself', limit, async () => {
+  test('V004 to V015 V024 V025 what it says of itself', limit, async () => {
     assert.equal(box.name, 'main-box');
     assert.equal(box.persistent, true);
     assert.equal(box.status, 'running');
@@ -119,6 +121,8 @@ describe('the SDK', () => {
     assert.deepEqual(box.routes.map((each) => each.port), [3000, 8080]);
     assert.deepEqual([box.image, box.sourceSnapshotId, box.networkId], [undefined, undefined, undefined]);
     assert.deepEqual(box.failoverRegions, []);
+    assert.ok(box.interactivePort > 0);
+    assert.deepEqual([box.currentSnapshotId, box.snapshotExpiration, box.keepLastSnapshots], [undefined, undefined, undefined]);
   });
 
   test('V026 to V033 V035 lists, by pages', limit, async () => {
@@ -151,6 +155,12 @@ describe('the SDK', () => {
     const seen = [];
     for await (const each of await Sandbox.list({ ...lists, limit: 1 })) seen.push(each.name);
     assert.deepEqual(seen, ['list-b', 'list-a']);
+    assert.deepEqual((await (await Sandbox.list({ ...lists, limit: 1 })).toArray()).map((each) => each.name), seen);
+    const pages = [];
+    for await (const page of (await Sandbox.list({ ...lists, limit: 1 })).pages()) pages.push(page.sandboxes.length);
+    assert.deepEqual(pages, [1, 1]);
+    const [plain] = (await Sandbox.list({ ...lists, limit: 1 })).sandboxes;
+    assert.deepEqual([typeof plain.createdAt, typeof plain.updatedAt, plain.status, plain.timeout], ['number', 'number', 'running', 60_000]);
     await Promise.all(made.slice(0, 2).map((each) => each.delete()));
     assert.deepEqual(await names({}), []);
   });
@@ -243,13 +253,15 @@ describe('the SDK', () => {
     assert.ok(one.expiresAt <= new Date(Date.now() + 60_000));
     await one.delete();
   });
-  test('V065 one that has stopped is made anew', limit, async () => {
-    const params = { ...scope, name: 'again', timeout: 60_000, resume: true };
+  test('V059 V062 V066 one that has stopped has its next session', limit, async () => {
+    let resumes = 0;
+    const params = { ...scope, name: 'again', timeout: 60_000, resume: true, onResume: () => { ++resumes; } };
     const one = await Sandbox.getOrCreate(params);
     await one.stop();
     const two = await Sandbox.getOrCreate(params);
     assert.notEqual(two.currentSession().sessionId, one.currentSession().sessionId);
     assert.equal(two.status, 'running');
+    assert.equal(resumes, 1);
     await two.delete();
   });
 
@@ -387,9 +399,12 @@ describe('the SDK', () => {
     const directory = await mkdtemp(join(tmpdir(), 'insula-vercel-'));
     await box.downloadFile({ path: 'text.txt' }, { path: join(directory, 'sub/got'), }, { mkdirRecursive: true });
     assert.equal(await readFile(join(directory, 'sub/got'), 'utf8'), 'new');
+    assert.equal(await box.downloadFile({ path: 'below/tool', cwd: '/tmp' }, { path: 'tool', cwd: directory }), join(directory, 'tool'));
+    assert.equal(await readFile(join(directory, 'tool'), 'utf8'), '#!/bin/sh\necho ran\n');
+    assert.equal(await box.downloadFile({ path: 'nothing' }, { path: 'nothing', cwd: directory }), null);
     await rm(directory, { recursive: true });
   });
-  test('V083 archives that are large, cut, wrong or a bomb', limit, async () => {
+  test('V086 V087 archives that are large, cut, wrong or a bomb', limit, async () => {
     const large = randomBytes(48 << 20);
     await box.writeFiles([{ path: 'large', content: large }, { path: 'behind', content: 'it' }]);
     assert.equal((await output('sha256sum', 'large')).split(' ')[0], createHash('sha256').update(large).digest('hex'));
@@ -442,7 +457,7 @@ describe('the SDK', () => {
     assert.equal(box.domain(8080), before);
     assert.match(box.domain(5173), /-5173-/);
   });
-  test('V090 V091 a server in the sandbox, at its domain', limit, async () => {
+  test('V090 a server in the sandbox, at its domain', limit, async () => {
     const server = `
       const { createHash } = require('node:crypto');
       require('node:http').createServer((asked, answer) => {
@@ -502,7 +517,7 @@ describe('the SDK', () => {
     await box.update({ networkPolicy: 'allow-all' });
     await running.kill('SIGKILL');
   });
-  test('V091 a domain leads to open ports of sandboxes that run, and nowhere else', limit, async () => {
+  test('V090 V102 a domain leads to open ports of sandboxes that run, and nowhere else', limit, async () => {
     const one = await Sandbox.create({ ...scope, ports: [3000] });
     const code = async (url) => {
       const got = await fetch(url);
@@ -522,8 +537,19 @@ describe('the SDK', () => {
     assert.deepEqual(await code(at), [404, 'SANDBOX_NOT_FOUND']);
   });
   test('V093 users and groups', limit, async () => {
-    assert.equal((await sh('sudo useradd -m -s /bin/bash alice && sudo groupadd crew && sudo usermod -aG crew alice && sudo gpasswd -d alice crew')).exitCode, 0);
-    assert.equal(await output('sudo', '-u', 'alice', '--', 'bash', '-c', 'cd "$1" && shift && exec "$@"', 'bash', '/tmp', 'id', '-un'), 'alice\n');
+    assert.equal((await box.getDefaultUser()).username, 'vercel-sandbox');
+    const alice = await box.createUser('alice');
+    await box.createGroup('crew');
+    await box.addUserToGroup('alice', 'crew');
+    assert.equal(await (await alice.runCommand('id', ['-Gn'])).stdout(), 'alice crew\n');
+    await alice.writeFiles([{ path: 'hers', content: 'of alice' }]);
+    assert.equal((await alice.readFileToBuffer({ path: 'hers' })).toString(), 'of alice');
+    assert.equal(await output('sudo', 'stat', '-c', '%U', '/home/alice/hers'), 'alice\n');
+    await box.removeUserFromGroup('alice', 'crew');
+    const again = box.asUser('alice');
+    assert.equal(await (await again.runCommand({ cmd: 'sh', args: ['-c', 'id -Gn; pwd'], cwd: '/tmp' })).stdout(), 'alice\n/tmp\n');
+    assert.equal(await (await box.asUser('root').runCommand('id', ['-u'])).stdout(), '0\n');
+    await assert.rejects(box.createUser('alice'));
   });
 
   test('V094 V096 V097 V098 V018 to V023 V119 V120 stopped, with what it has used', limit, async () => {
@@ -537,6 +563,8 @@ describe('the SDK', () => {
     assert.equal(one.status, 'stopped');
     assert.ok(one.activeCpuUsageMs > 0);
     assert.equal(typeof one.networkTransfer.ingress, 'number');
+    assert.equal(one.currentSession().activeCpuUsageMs, one.activeCpuUsageMs);
+    assert.deepEqual(one.currentSession().networkTransfer, one.networkTransfer);
     const now = await Sandbox.get({ ...scope, name: one.name });
     assert.ok(now.totalDurationMs > 0 && now.totalActiveCpuDurationMs > 0);
     assert.equal(typeof now.totalIngressBytes, 'number');
@@ -544,13 +572,16 @@ describe('the SDK', () => {
     await assert.rejects(one.runCommand('true'), refused(410, 'snapshot_not_found'));
     await one.delete();
   });
-  test('V099 V100 V103 V104 V105 V106 updates, all or nothing', limit, async () => {
+  test('V014 V016 V017 V099 V100 V103 V104 V105 V106 updates, all or nothing', limit, async () => {
     const before = box.expiresAt;
+    const { updatedAt } = box;
     await box.update({ tags: { new: 'tag' }, timeout: 700_000, persistent: false, snapshotExpiration: 0, keepLastSnapshots: { count: 3 }, resources: { vcpus: 4 } });
     assert.deepEqual(box.tags, { new: 'tag' });
     assert.equal(box.timeout, 700_000);
     assert.equal(box.persistent, false);
     assert.equal(box.vcpus, 4);
+    assert.equal(box.snapshotExpiration, 0);
+    assert.ok(box.updatedAt > updatedAt);
     assert.deepEqual(box.keepLastSnapshots, { count: 3, deleteEvicted: true });
     assert.equal(box.expiresAt - before, 100_000);
     await assert.rejects(box.update({ tags: { lost: 'x' }, ports: [1] }), refused(400, 'bad_request'));
@@ -568,12 +599,17 @@ describe('the SDK', () => {
     assert.notEqual(two.currentSession().sessionId, session);
     await two.delete();
   });
-  test('V111 V116 V117 V118 sessions', limit, async () => {
+  test('V091 V111 V116 V117 V118 sessions', limit, async () => {
     const all = await box.listSessions({ limit: 5 });
     assert.equal(all.sessions.length, 1);
     assert.equal(all.sessions[0].id, box.currentSession().sessionId);
     assert.equal(all.sessions[0].status, 'running');
     assert.equal(all.pagination.next, null);
+    const now = box.currentSession();
+    assert.match(now.sessionId, /^sbx_/);
+    assert.equal(now.status, 'running');
+    assert.ok(now.createdAt instanceof Date);
+    assert.equal(now.createdAt.getTime(), all.sessions[0].createdAt);
   });
   test('V114 V190 more time, up to the most there is', limit, async () => {
     const before = box.expiresAt.getTime();
@@ -617,6 +653,8 @@ describe('the SDK', () => {
     await fs.writeFile('tree/a', 'one');
     await fs.appendFile('tree/a', ' two');
     assert.equal(await fs.readFile('tree/a', 'utf8'), 'one two');
+    assert.equal(await fs.readFile('tree/a', { encoding: 'base64' }), 'b25lIHR3bw==');
+    assert.ok(Buffer.from('one two').equals(await fs.readFile('tree/a')));
     await fs.symlink('a', 'tree/link');
     assert.equal(await fs.readlink('tree/link'), 'a');
     assert.equal(await fs.realpath('tree/link'), '/vercel/sandbox/tree/a');
@@ -629,7 +667,9 @@ describe('the SDK', () => {
     assert.ok(is.isFile() && (await fs.lstat('tree/link')).isSymbolicLink());
     await fs.chmod('tree/a', 0o600);
     assert.equal((await fs.stat('tree/a')).mode & 0o777, 0o600);
-    await fs.chown('tree/a', 1000, 1000);
+    const mine = await fs.stat('tree/a');
+    await fs.chown('tree/a', mine.uid, mine.gid);
+    assert.deepEqual([mine.uid, mine.gid].join(' '), (await output('stat', '-c', '%u %g', 'tree/a')).trim());
     await fs.truncate('tree/a', 3);
     await fs.copyFile('tree/a', 'tree/b');
     await fs.rename('tree/b', 'tree/c');
@@ -641,7 +681,9 @@ describe('the SDK', () => {
     assert.match(made, /^\/tmp\/prefix-.{6}$/);
     await fs.rmdir(made);
     const code = (wanted) => (why) => why.code === wanted;
-    await assert.rejects(fs.readFile('nothing'), code('ENOENT'));
+    await assert.rejects(fs.readFile('nothing'), (why) => why.code === 'ENOENT' && why.syscall === 'open' && why.path === 'nothing');
+    await assert.rejects(fs.access('nothing'), code('ENOENT'));
+    await assert.rejects(fs.mkdir('tree'), refused(400, 'file_error'));
     await assert.rejects(fs.stat('nothing'), code('ENOENT'));
     await assert.rejects(fs.rmdir('tree'), code('ENOTEMPTY'));
     await assert.rejects(fs.symlink('a', 'tree/link'), code('EEXIST'));
@@ -650,7 +692,7 @@ describe('the SDK', () => {
     assert.equal(await fs.exists('tree'), false);
   });
 
-  test('V049 V101 V113 V157 to V163 V168 V169 what it may reach', limit, async () => {
+  test('V049 V101 V113 V157 to V162 V168 V169 what it may reach', limit, async () => {
     const one = await Sandbox.create({ ...scope, timeout: 60_000, networkPolicy: 'deny-all' });
     assert.equal(one.networkPolicy, 'deny-all');
     await one.update({ networkPolicy: { allow: ['a.example', '*.b.example', 'c.*.example'], subnets: { allow: ['10.0.0.0/8'], deny: ['10.1.0.0/16'] } } });
@@ -660,6 +702,8 @@ describe('the SDK', () => {
     for (const bad of [{ allow: ['not a name'] }, { subnets: { allow: ['10.0.0.0/40'] } }, { allow: { 'a.example': [{ transform: [{ headers: { x: '<redacted>' } }] }] } }])
       await assert.rejects(one.update({ networkPolicy: bad }), refused(400, 'bad_request'), JSON.stringify(bad));
     await one.update({ networkPolicy: 'allow-all' });
+    await one.updateNetworkPolicy('deny-all');
+    assert.equal((await Sandbox.get({ ...scope, name: one.name })).networkPolicy, 'deny-all');
     await one.delete();
   });
   test('V188 V189 the tools that programs expect', limit, async () => {

@@ -39,7 +39,7 @@ describe('sandboxes that persist', () => {
   const kept = async (...words) => { const box = await create(...words); made.push(box); return box; };
   after(async () => { for (const box of made) await box.delete({ deleteOrphanSnapshots: true }).catch(() => {}); }, limit);
 
-  test('V055 V094 V095 V015 V005 stopped, its whole disk is there with the next session, which begins once', limit, async () => {
+  test('V005 V015 V055 V094 V095 V111 stopped, its whole disk is there with the next session, which begins once', limit, async () => {
     let resumes = 0;
     const box = await kept('whole', { env: { GREETING: 'hello' }, ports: [3000], onResume: () => { ++resumes; } });
     assert.equal(box.currentSnapshotId, undefined);
@@ -69,6 +69,9 @@ describe('sandboxes that persist', () => {
     assert.equal(box.domain(3000), address);
     const { sessions } = await box.listSessions();
     assert.deepEqual(sessions.map((each) => [each.id, each.status]), [[second.sessionId, 'running'], [first, 'stopped']]);
+    const page = await box.listSessions({ limit: 1, sortOrder: 'asc' });
+    assert.deepEqual(ids(page.sessions), [first]);
+    assert.deepEqual(ids((await box.listSessions({ limit: 1, sortOrder: 'asc', cursor: page.pagination.next })).sessions), [second.sessionId]);
   });
 
   test('V059 V060 a session that is asked for at the same time begins once', limit, async () => {
@@ -228,6 +231,8 @@ describe('sandboxes that persist', () => {
     const { snapshot: theirs } = await other.stop();
     assert.deepEqual(ids((await box.listSnapshots()).snapshots), [...own].reverse());
     assert.deepEqual(ids((await box.listSnapshots({ sortOrder: 'asc' })).snapshots), own);
+    const some = await box.listSnapshots({ limit: 2 });
+    assert.deepEqual(ids((await box.listSnapshots({ limit: 2, cursor: some.pagination.next })).snapshots), [own[2], own[1]]);
     const page = await Snapshot.list({ ...scope, projectId, name: 'listed', limit: 2 });
     assert.deepEqual(page.pagination.count, 2);
     assert.deepEqual(ids(await page.toArray()), [...own].reverse());
@@ -277,6 +282,36 @@ describe('sandboxes that persist', () => {
     assert.deepEqual((await paged.toArray()).map((each) => each.snapshot.id), [two, one, root]);
     await assert.rejects(tree(`snap_${'d'.repeat(26)}`), refused(404, 'not_found'));
     assert.equal((await request(`/snapshots/tree?teamId=team_test&project=prj_persistent&snapshotId=${root}&limit=11`)).status, 400);
+  });
+
+  test('V111 V112 V114 V115 V179 V180 V183 V184 what is aborted before it is sent changes nothing', limit, async () => {
+    const box = await kept('aborted');
+    await box.snapshot();
+    const session = box.currentSession().sessionId;
+    const { expiresAt } = await Sandbox.get({ ...scope, name: 'aborted', resume: true });
+    const { snapshots: [{ id: snapshotId }] } = await box.listSnapshots();
+    const snapshot = await Snapshot.get({ ...scope, snapshotId });
+    const signal = AbortSignal.abort();
+    for (const call of [
+      () => box.listSessions({ signal }), () => box.listSnapshots({ signal }), () => box.extendTimeout(60_000, { signal }), () => box.snapshot({ signal }),
+      () => Snapshot.list({ ...scope, signal }), () => Snapshot.get({ ...scope, snapshotId, signal }), () => Snapshot.tree({ ...scope, snapshotId, signal }),
+      () => snapshot.delete({ signal }),
+    ])
+      await assert.rejects(call(), { name: 'AbortError' }, call.toString());
+    const now = await Sandbox.get({ ...scope, name: 'aborted' });
+    assert.deepEqual([now.status, now.expiresAt, now.currentSnapshotId], ['running', expiresAt, snapshotId]);
+    assert.notEqual(now.currentSession().sessionId, session);
+    assert.equal((await Snapshot.get({ ...scope, snapshotId })).status, 'created');
+    // Of a list that is read page by page, the signal ends what is left.
+    const abort = new AbortController();
+    const seen = [];
+    await assert.rejects(async () => {
+      for await (const each of await Snapshot.list({ ...scope, limit: 1, signal: abort.signal })) {
+        seen.push(each);
+        abort.abort();
+      }
+    }, { name: 'AbortError' });
+    assert.equal(seen.length, 1);
   });
 
   test('V067 V068 a fork has what its source has', limit, async () => {
