@@ -11,6 +11,7 @@
 #include "http/vercel/failures.hpp"
 #include "http/vercel/members.hpp"
 #include "http/vercel/settings.hpp"
+#include "http/vercel/tokens.hpp"
 
 #include <string_view>
 #include <utility>
