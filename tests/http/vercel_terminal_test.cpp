@@ -11,6 +11,7 @@
 #include "tests/support/catch.hpp"
 
 #include <atomic>
+#include <memory>
 #include <chrono>
 #include <thread>
 
@@ -281,6 +282,24 @@ TEST_CASE("Vercel: what starts no terminal is told so, with a code", "[http][ver
     one.tell(start);
     CHECK(end_of(one, why.message) == R"({"type":"exit","code":)" + told);
   }
+}
+
+TEST_CASE("Vercel: strangers without a token cut no terminal", "[http][vercel][terminal]") {
+  auto with = options();
+  with.max_connections = 16;
+  terminal_house h{with};
+  auto one = h.open();
+  REQUIRE(one.head().status == 101);
+  one.tell(start);
+  CHECK(h.heard().has(
+    "runs in a terminal [sh] [-c] [x y] in /vercel/sandbox/sub A=2 B=x=y at 100x30 of run 2"));
+  std::vector<std::unique_ptr<client>> strangers;
+  for (int i = 0; i < 40; ++i) {
+    strangers.push_back(std::make_unique<client>(h.port()));
+    strangers.back()->send("GET / HTTP/1.1\r\n");
+  }
+  one.type("ls\n");
+  CHECK(h.heard().has("typed ls\n"));
 }
 
 TEST_CASE("Vercel: a client that says nothing has a limit", "[http][vercel][terminal]") {
