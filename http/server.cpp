@@ -351,7 +351,6 @@ private:
                           options.cluster ? options.cluster->routing->self() : std::string{}}))};
     all.push_back(vercel::make_login_api(
       with_, {.node = options.cluster ? options.cluster->routing->self() : std::string{},
-              .encrypted = options.tls.has_value(),
               .behind_node = behind_node,
               .codes = device_codes_}));
     if (options.issuer)

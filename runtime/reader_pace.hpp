@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <utility>
 
 namespace insula::runtime {
 
@@ -20,10 +21,11 @@ public:
   explicit reader_pace(bool without_limit = false)
       : without_limit_(without_limit) {}
 
-  /// From now on there is a limit, and nothing waits for the reader that has gone.
+  /// If there was no limit there is one now, and nothing waits for the reader that has gone. Where
+  /// there was one the other readers go on as before.
   void reader_has_gone() {
-    without_limit_ = false;
-    until_ = {};
+    if (std::exchange(without_limit_, false))
+      until_ = {};
   }
 
   void has_read_to(std::uint64_t offset, time_point now) {

@@ -95,7 +95,8 @@ struct route {
   bool main_key_alone = false;
 
   /// What is said instead, wherever its sandbox is: before another node hears of the request, and
-  /// again there. Null: nothing.
+  /// again there. A stranger to whom it has nothing to say is a visitor: it has shown something
+  /// that was checked. Null: nothing.
   std::function<std::optional<response>(const matched_request&)> objection = nullptr;
 };
 

@@ -10,6 +10,7 @@
 #include "http/transport/node_fields.hpp"
 #include "http/vercel/failures.hpp"
 #include "http/vercel/members.hpp"
+#include "http/vercel/session_call.hpp"
 #include "http/vercel/settings.hpp"
 #include "http/vercel/tokens.hpp"
 
@@ -93,16 +94,12 @@ struct beginner {
   bool browser = false; ///< It is a browser, in which any page could ask.
 };
 
-beginner beginner_of(const login_options& at, const matched_request& what) {
+beginner beginner_of(const login& is, const matched_request& what) {
   const auto* client = what.head().client;
-  auto address = at.behind_node ? what.field(node_fields::client_field)
-                                : (client != nullptr ? client->peer() : std::string{});
-  const bool encrypted =
-    (at.behind_node ? what.field(node_fields::scheme_field) == "https" : at.encrypted) ||
-    what.field("X-Forwarded-Proto") == "https"; // TLS may end in front of this node.
-  const auto host = what.field("Host");
+  auto address = is.at.behind_node ? what.field(node_fields::client_field)
+                                   : (client != nullptr ? client->peer() : std::string{});
   return {address.empty() ? address : http::network_of(address),
-          host.empty() ? host : (encrypted ? "https://" : "http://") + host,
+          what.field("Host").empty() ? std::string{} : origin_of(*is.with, what),
           !what.field("Origin").empty() || !what.field("Sec-Fetch-Site").empty()};
 }
 
@@ -263,8 +260,8 @@ route form_route(const shared_login& is, std::string path, Answer answer) {
              body_use::buffered,
              form_bytes,
              [is, answer](const matched_request& what) {
-               return answered_by([is, answer, by = beginner_of(is->at, what)](
-                                    const std::string& body, const reply& to) {
+               return answered_by([is, answer, by = beginner_of(*is, what)](const std::string& body,
+                                                                            const reply& to) {
                  to->respond(answer(*is, body, by));
                });
              },

@@ -12,7 +12,6 @@ namespace insula::http::vercel {
 /// At one door of a node.
 struct login_options {
   std::string node = {};    ///< Its name in its cluster; empty: there is none.
-  bool encrypted = false;   ///< It speaks TLS.
   bool behind_node = false; ///< Requests come from other nodes, which say whose they are.
   std::shared_ptr<device_codes> codes; ///< Of the node: all its doors share them. Not null.
 };

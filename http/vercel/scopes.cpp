@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-/// What the command line asks for where nobody has told it a team and a project. A team is any word
+/// What the command line asks for without a team and a project. A team is any word
 /// that the client may name, and so is a project: both are their own ids, and nothing is kept of
 /// them.
 namespace insula::http::vercel {
@@ -118,8 +118,8 @@ response list_teams(const access::reach& reach, std::string_view query) {
 
 // ---- Projects
 
-/// A client that may reach one project only is told which, in the words of the command line: that
-/// asks for a name of its own when nobody has told it one.
+/// A client that may reach one project only is told which, in the words of the command line, which
+/// asks for a name of its own if it has none.
 response unknown_project(const access::reach& reach, const std::string& wanted) {
   auto text = "The project '" + wanted.substr(0, 64) + "' was not found.";
   const auto teams = teams_of(reach), projects = reach.projects();
@@ -128,7 +128,7 @@ response unknown_project(const access::reach& reach, const std::string& wanted) 
   return failure(refusal{404, "not_found", std::move(text)});
 }
 
-/// It is there as soon as somebody names it.
+/// A project exists once a request names it.
 response project(const access::reach& reach, const std::string& team, const std::string& wanted) {
   if (reach.objection(wanted))
     return unknown_project(reach, wanted);
@@ -178,8 +178,7 @@ void add_scope_routes(std::vector<route>& table, const shared_services& with,
   table.push_back(got(
     prefix + "/v2/user", with,
     [](const access::reach& reach, const matched_request& what) { return user(reach, what.key()); },
-    listed("getVercelUser", "Whom the token belongs to, and the team to begin with.",
-           "VercelUser")));
+    listed("getVercelUser", "The token's user, and the team to begin with.", "VercelUser")));
   table.push_back(got(
     prefix + "/v2/teams", with,
     [](const access::reach& reach, const matched_request& what) {

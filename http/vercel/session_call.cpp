@@ -20,6 +20,13 @@ response late_answer() {
   return failure(refusal{503, "internal_server_error", "The sandbox did not answer in time."});
 }
 
+std::string origin_of(const services& with, const matched_request& what) {
+  const auto front = what.field(node_fields::scheme_field); // Of the node that the client asked.
+  const bool encrypted = (front.empty() ? with.encrypted : front == "https") ||
+                         what.field("X-Forwarded-Proto") == "https";
+  return (encrypted ? "https://" : "http://") + what.field("Host");
+}
+
 void when_sealed(const services& with, network_wish wish, const reply& to,
                  std::function<void(const network_wish&)> then) {
   if (wish.rules.empty() || !wish.sealed.empty())
@@ -56,16 +63,6 @@ std::optional<response> objection_to(const session_call& call, const run_list& f
 }
 
 using shared_call = std::shared_ptr<const session_call>;
-
-/// TLS may end in front of this node.
-std::string url_of(const services& with, const matched_request& what) {
-  const auto& head = what.head();
-  const auto front = head.field(node_fields::scheme_field); // Of the node that the client asked.
-  const bool encrypted = (front.empty() ? with.encrypted : front == "https") ||
-                         head.field("X-Forwarded-Proto") == "https";
-  std::string url = encrypted ? "https://" : "http://";
-  return (url += head.field("Host")) += head.path;
-}
 
 /// None: requests can be made of it.
 std::optional<response> objection_to_use(const session_call& call, const run_list& found) {
@@ -117,7 +114,7 @@ std::shared_ptr<const session_call> session_call::of(const shared_services& with
                  what.field("x-cwd"),
                  what.field("Content-Type"),
                  what.field("Host"),
-                 url_of(*with, what),
+                 origin_of(*with, what).append(what.head().path),
                  form_value(what.head().query, "wait") == "true",
                  {*with, what}});
 }

@@ -47,6 +47,9 @@ response unknown_session();
 /// The one that is alive, or was last.
 find_runs newest_run();
 response late_answer();
+/// How the client calls this node: http or https, and its Host, which may be missing. TLS may end
+/// in front of the node, and in a cluster another node may have been asked.
+std::string origin_of(const services& with, const matched_request& what);
 
 /// `then` has what is kept of a network policy, its rules sealed: at once where there are none,
 /// else on a worker, since their regular expressions take up to half a second. Otherwise `to` is

@@ -5,8 +5,6 @@
 #include "http/vercel/session_call.hpp"
 #include "http/vercel/words.hpp"
 
-#include <cerrno>
-#include <cstring>
 #include <limits>
 #include <utility>
 

@@ -198,6 +198,36 @@ TEST_CASE("login: what is refused, wrong or too much is told", "[http][login]") 
   CHECK(refused == 2);
 }
 
+TEST_CASE("login: no page begins a sign-in", "[http][login]") {
+  house h{with_key()};
+  const auto begin = [&](const std::string& fields) {
+    return ask(h.port(), "POST", "/oauth/nodes/here/codes", "client_id=cl_1", fields);
+  };
+  CHECK(begin("Origin: https://a.example\r\n").status == 403);
+  CHECK(begin("Sec-Fetch-Site: same-origin\r\n").status == 403);
+  // TLS may end in front of the node.
+  CHECK(member(begin("X-Forwarded-Proto: https\r\n"), "verification_uri") ==
+        "https://localhost/device");
+}
+
+TEST_CASE("login: another main key ends what waits, and what was confirmed with the one before",
+          "[http][login]") {
+  house h{with_key()};
+  const command_line waits{h}, confirmed{h};
+  CHECK(confirmed.decide(R"("team":"me","project":"prj","days":2)", bearer(main_key)).status ==
+        204);
+  const auto token = member(confirmed.poll(), "access_token");
+  const auto get = [&](const std::string& with) {
+    return ask(h.port(), "GET", "/v2/user", {}, bearer(with)).status;
+  };
+  CHECK(get(token) == 200);
+  const std::string next = "another-main-key-of-this-test";
+  REQUIRE(h.server().renew(next, {}, std::nullopt));
+  CHECK(get(token) == 403);
+  CHECK(waits.decide(R"("team":"me","project":"prj","days":2)", bearer(next)).status == 404);
+  CHECK(member(waits.poll(), "error") == "expired_token");
+}
+
 TEST_CASE("login: its page is for everybody, loads nothing and is in no frame", "[http][login]") {
   house h{with_key()};
   const auto page = ask(h.port(), "GET", "/device?user_code=BCDF-GHJK");

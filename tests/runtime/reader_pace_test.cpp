@@ -58,6 +58,15 @@ TEST_CASE("a reader without a limit is waited for until it has gone", "[runtime]
   CHECK(pace.has_room(100 * ahead, 1));
 }
 
+TEST_CASE("one of several readers that goes takes nothing from the others", "[runtime]") {
+  reader_pace pace;
+  pace.has_read_to(100 * ahead, start);
+  const auto until = pace.until();
+  pace.reader_has_gone();
+  CHECK(pace.until() == until);
+  CHECK(pace.waits(102 * ahead, start + limits::terminal_patience - 1ms));
+}
+
 TEST_CASE("only the fastest of the readers counts", "[runtime]") {
   reader_pace pace;
   pace.has_read_to(10 * ahead, start);
