@@ -12,7 +12,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 #include <vector>
 
@@ -156,14 +155,17 @@ void kept_logs::drop_oldest() {
   drop(which.first, which.second);
 }
 
-/// How much less has to be on the disk, so that enough of it is free.
+std::uint64_t kept_logs::lacking_on(const struct statvfs& disk, const ceilings& most) {
+  const auto used = std::uint64_t{disk.f_blocks} - disk.f_bfree;
+  const auto reachable = (used + disk.f_bavail) * disk.f_frsize;
+  const auto free = std::uint64_t{disk.f_bavail} * disk.f_frsize;
+  const auto wanted = std::min(reachable / 100 * most.free_percent, most.free_bytes);
+  return free < wanted ? wanted - free : 0;
+}
+
 std::uint64_t kept_logs::lacking_on_disk() const {
   struct statvfs disk {};
-  if (::fstatvfs(directory_.get(), &disk) != 0)
-    return 0;
-  const auto free = std::uint64_t{disk.f_bavail} * disk.f_frsize;
-  const auto wanted = std::uint64_t{disk.f_blocks} * disk.f_frsize / 100 * most_.free_percent;
-  return free < wanted ? wanted - free : 0;
+  return ::fstatvfs(directory_.get(), &disk) == 0 ? lacking_on(disk, most_) : 0;
 }
 
 void kept_logs::enforce(const std::string& owner) {

@@ -15,6 +15,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <sys/statvfs.h>
 #include <utility>
 
 namespace insula::runtime {
@@ -34,8 +35,13 @@ public:
     std::uint64_t of_owner = 0; ///< Bytes on the disk. 0: nothing is kept, as the next.
     std::uint64_t of_all = 0;
     std::size_t files = 100'000; ///< Of all: each has a place in memory and an inode.
-    unsigned free_percent = 5;   ///< Of the file system: with less, the oldest go.
+    /// With less than this free the oldest go: a share of what is used and what is available
+    /// together (what the file system reserves for others is in neither), and never more than that.
+    unsigned free_percent = 5;
+    std::uint64_t free_bytes = 1ull << 30;
   };
+  /// How many bytes less have to be on the disk, so that enough of it is free.
+  static std::uint64_t lacking_on(const struct statvfs& disk, const ceilings& most);
 
   /// One of them, for one reader at a time.
   struct reader {

@@ -55,7 +55,7 @@ struct place {
   }
 
   temp_dir directory;
-  runtime::kept_logs logs{directory.path().string(), {1u << 20, 1u << 20}};
+  runtime::kept_logs logs{directory.path().string(), {1u << 20, 1u << 20, 100, 0}};
   std::uint64_t end = 0;
   caf::actor_system_config config;
   caf::actor_system system{config};

@@ -62,9 +62,16 @@ T answer_of(Ask ask) {
 
 using reader = std::shared_ptr<kept_logs::reader>;
 
-/// A directory of logs, with whatever is asked of it answered at once.
+/// Ceilings of their own, on a disk of the machine's that may be full.
+kept_logs::ceilings on_any_disk(std::uint64_t of_owner, std::uint64_t of_all,
+                                std::size_t files = 100'000) {
+  return {of_owner, of_all, files, 0};
+}
+
+/// A directory of logs, with everything that is asked of it answered at once.
 struct place {
-  explicit place(kept_logs::ceilings ceilings = {64 * MiB, 64 * MiB}, std::string at = {})
+  explicit place(kept_logs::ceilings ceilings = on_any_disk(64 * MiB, 64 * MiB),
+                 std::string at = {})
       : path(at.empty() ? directory.path().string() : std::move(at))
       , most(ceilings) {
     open();
@@ -217,7 +224,7 @@ TEST_CASE("kept logs go with their owner", "[kept_logs]") {
 
 TEST_CASE("above a ceiling the oldest of the kept logs go", "[kept_logs]") {
   SECTION("of an owner") {
-    place at{{100'000, 64 * MiB}};
+    place at{on_any_disk(100'000, 64 * MiB)};
     REQUIRE(at.keep("other", "a", std::string(60'000, 'x')));
     REQUIRE(at.keep("box", "a", std::string(60'000, 'x')));
     REQUIRE(at.keep("box", "b", std::string(30'000, 'x')));
@@ -232,7 +239,7 @@ TEST_CASE("above a ceiling the oldest of the kept logs go", "[kept_logs]") {
     CHECK(at.has("other", "a"));
   }
   SECTION("of all") {
-    place at{{64 * MiB, 100'000}};
+    place at{on_any_disk(64 * MiB, 100'000)};
     REQUIRE(at.keep("one", "a", std::string(60'000, 'x')));
     REQUIRE(at.keep("two", "a", std::string(60'000, 'x')));
     CHECK_FALSE(at.has("one", "a"));
@@ -243,7 +250,7 @@ TEST_CASE("above a ceiling the oldest of the kept logs go", "[kept_logs]") {
     CHECK_FALSE(at.has("two", "a"));
   }
   SECTION("in files") {
-    place at{{64 * MiB, 64 * MiB, 2}};
+    place at{on_any_disk(64 * MiB, 64 * MiB, 2)};
     for (const auto* key : {"a", "b", "c"})
       REQUIRE(at.keep("box", key, "x"));
     CHECK_FALSE(at.has("box", "a"));
@@ -261,7 +268,7 @@ TEST_CASE("above a ceiling the oldest of the kept logs go", "[kept_logs]") {
 }
 
 TEST_CASE("what is written behind the end of a run is counted when that is over", "[kept_logs]") {
-  place at{{100'000, 64 * MiB}};
+  place at{on_any_disk(100'000, 64 * MiB)};
   live_log made{at.path};
   REQUIRE(at.keep("box", "a", made.file()));
   made.say(std::string(200'000, 'x'));
@@ -281,6 +288,34 @@ TEST_CASE("kept logs leave a part of the disk free", "[kept_logs]") {
   REQUIRE(at.keep("other", "c", std::string(900'000, 'x')));
   CHECK_FALSE(at.has("box", "a"));
   CHECK(at.has("box", "b"));
+}
+
+TEST_CASE("what has to stay free is a share of what can be reached, with a ceiling",
+          "[kept_logs]") {
+  kept_logs::ceilings most;
+  struct statvfs disk {};
+  disk.f_frsize = 4096;
+  const auto blocks = [](std::uint64_t mebibytes) { return mebibytes * MiB / 4096; };
+  disk.f_blocks = blocks(10'000);
+  disk.f_bfree = disk.f_bavail = blocks(500);
+  CHECK(kept_logs::lacking_on(disk, most) == 0);
+  disk.f_bfree = disk.f_bavail = blocks(400);
+  CHECK(kept_logs::lacking_on(disk, most) == 100 * MiB);
+
+  INFO("of 10,000 MiB the file system keeps 8,000 for others: 5 % of the 2,000 is 100");
+  disk.f_bfree = blocks(8'150);
+  disk.f_bavail = blocks(150);
+  CHECK(kept_logs::lacking_on(disk, most) == 0);
+  disk.f_bfree = blocks(8'060);
+  disk.f_bavail = blocks(60);
+  CHECK(kept_logs::lacking_on(disk, most) == 40 * MiB);
+
+  INFO("of a disk of 1 TiB 1 GiB is enough");
+  disk.f_blocks = blocks(1u << 20);
+  disk.f_bfree = disk.f_bavail = blocks(1'100);
+  CHECK(kept_logs::lacking_on(disk, most) == 0);
+  disk.f_bfree = disk.f_bavail = blocks(1'000);
+  CHECK(kept_logs::lacking_on(disk, most) == 24 * MiB);
 }
 
 TEST_CASE("nothing is kept where a ceiling is 0", "[kept_logs]") {

@@ -22,7 +22,7 @@ class kept_box final {
 public:
   explicit kept_box(bool keeps = true)
       : logs(std::make_unique<runtime::kept_logs>(
-          directory.path().string(), runtime::kept_logs::ceilings{1u << 20, 1u << 20})) {
+          directory.path().string(), runtime::kept_logs::ceilings{1u << 20, 1u << 20, 100, 0})) {
     box.cluster.kept["created_ms"] = "1";
     if (keeps)
       box.fake_world::options->logs = logs.get();
