@@ -306,6 +306,8 @@ inline constexpr std::chrono::seconds start_message_patience{30};
 
 /// Tokens that were used and have not expired: one of them counts once. Of the node.
 inline constexpr std::size_t used_tokens = 16'384;
+/// One sandbox has this share of them, so that no sandbox alone uses up the node's.
+inline constexpr std::size_t used_tokens_of_sandbox = 2'048;
 
 /// Terminals of one sandbox. It can have 64 in all (the launcher's devpts): the others are left for
 /// what opens terminals inside, as tmux does.

@@ -136,6 +136,7 @@ struct open_terminal_request {
   bool takes_over = false; ///< Of that one: who is there has to go.
   /// Instead of both: this program on a terminal of its own, which is its one client's.
   std::optional<terminal_program> program = {};
+  bool only_if_there = false; ///< As of exec_request; of the last two it counts for the program.
 };
 
 /// A terminal that no session has: its program is started when it is opened, and again when it is
@@ -301,7 +302,7 @@ struct find_command {
 };
 /// The remembered commands of a run, also of one that is over. Starts nothing.
 struct find_commands {
-  std::uint64_t run = 0;
+  std::uint64_t run = 0; ///< 0: those of none.
   request_context context = {};
 };
 /// By SIGTERM, and after limits::interrupt_grace by SIGKILL.
@@ -740,6 +741,7 @@ struct read_file_request {
   request_context context = {};
   /// Set: only this of it, told as file_task::read tells it with these two words.
   std::optional<std::pair<std::string, std::string>> part = {};
+  bool only_if_there = false; ///< As of exec_request.
 };
 struct write_file_request {
   std::string path;

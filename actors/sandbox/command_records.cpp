@@ -110,7 +110,7 @@ void command_records::find(const find_command& asked, const reply<command_status
 
 /// Those that have not begun to run are no commands yet.
 void command_records::list_now(std::uint64_t run, const reply<command_list>& to) {
-  if (!find_run(record().entries(), run))
+  if (run != 0 && !find_run(record().entries(), run))
     return to.fail({errc::not_found, "there is no such run"});
   struct collecting {
     command_list list;

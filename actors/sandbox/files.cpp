@@ -37,14 +37,17 @@ void files::open(const request_context& context, const std::string& session, ope
 }
 
 void files::read(const read_file_request& wanted, const reply<file_channel>& to) {
-  open(
-    wanted.context, wanted.session,
-    [path = wanted.path, part = wanted.part](runtime::sandbox& in,
-                                             const runtime::sandbox_user& user) {
-      return part ? in.open_file_task(file_task::read, {path, part->first, part->second}, user)
-                  : in.open_file(runtime::file_operation::read, path, user);
-    },
-    to);
+  const auto read = [=, this] {
+    open(
+      wanted.context, wanted.session,
+      [path = wanted.path, part = wanted.part](runtime::sandbox& in,
+                                               const runtime::sandbox_user& user) {
+        return part ? in.open_file_task(file_task::read, {path, part->first, part->second}, user)
+                    : in.open_file(runtime::file_operation::read, path, user);
+      },
+      to);
+  };
+  wanted.only_if_there ? core_.when_there(wanted.context, read, to.otherwise()) : read();
 }
 
 void files::write(const write_file_request& wanted, const reply<file_channel>& to) {

@@ -32,8 +32,13 @@ live_terminal* terminal_room::find(const candidate& which) {
   return found != nullptr && found->number == which.number ? found : nullptr;
 }
 
+terminal_room::live_terminals::iterator terminal_room::at_number(std::uint64_t number) {
+  return std::find_if(live_.begin(), live_.end(),
+                      [number](const auto& each) { return each.second.number == number; });
+}
+
 bool terminal_room::is_full() const {
-  return live_.size() + ending_.size() >= limits::terminals_per_sandbox;
+  return live_.size() + ending_.size() + unread_.size() >= limits::terminals_per_sandbox;
 }
 
 void terminal_room::add(const std::string& name, terminal_options wanted, bool for_one) {
@@ -59,14 +64,20 @@ void terminal_room::end(const std::string& name) {
 
 void terminal_room::on_over(std::uint64_t number) {
   ending_.erase(number);
-  if (std::erase_if(live_, [number](const auto& each) { return each.second.number == number; }) > 0)
+  const auto at = at_number(number);
+  if (at != live_.end()) {
+    if (at->second.for_one && at->second.in_use)
+      unread_.emplace(number, at->second.actor); // The terminal tells when its client has gone.
+    live_.erase(at);
     core_.mark_used();
+  }
   serve_wishes();
 }
 
 void terminal_room::on_use(std::uint64_t number, bool in_use) {
-  const auto at = std::find_if(live_.begin(), live_.end(),
-                               [&](const auto& each) { return each.second.number == number; });
+  if (!in_use && unread_.erase(number) > 0)
+    return serve_wishes();
+  const auto at = at_number(number);
   if (at == live_.end())
     return;
   at->second.in_use = in_use;

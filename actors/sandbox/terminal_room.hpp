@@ -64,6 +64,9 @@ private:
     std::vector<candidate> left; ///< The next one is the last.
   };
 
+  using live_terminals = std::map<std::string, live_terminal>;
+
+  live_terminals::iterator at_number(std::uint64_t number);
   /// Those that are ending still have theirs.
   bool is_full() const;
   /// Each of the first wishes waits for one that is ending.
@@ -78,8 +81,11 @@ private:
   void on_over(std::uint64_t number);
   void on_use(std::uint64_t number, bool in_use);
 
-  std::map<std::string, live_terminal> live_; ///< By session, or as defined ones are named.
+  live_terminals live_; ///< By session, or as defined ones are named.
   std::map<std::uint64_t, std::shared_ptr<child_terminal>> ending_; ///< By number.
+  /// Programs that are over, of which their one client has not had all yet: that is in memory, so
+  /// they keep their places until that client is gone.
+  std::map<std::uint64_t, std::shared_ptr<child_terminal>> unread_;
   std::uint64_t last_ = 0, last_left_ = 0;
   std::deque<wish> wishes_; ///< In their order. The first have one that is ending.
   bool searching_ = false;  ///< For the others.

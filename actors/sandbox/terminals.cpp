@@ -81,8 +81,12 @@ void terminals::resume(const runtime::survivor& which, const std::string& name) 
 }
 
 void terminals::open(const open_terminal_request& wanted, const join_reply& to) {
-  if (wanted.program)
-    return core_.when_running(to, wanted.context, [=, this] { open_program(wanted, to); });
+  if (wanted.program) {
+    const auto go = [=, this] {
+      core_.when_running(to, wanted.context, [=, this] { open_program(wanted, to); });
+    };
+    return wanted.only_if_there ? core_.when_there(wanted.context, go, to.otherwise()) : go();
+  }
   if (!wanted.defined.empty())
     return open_defined(wanted, to);
   core_.when_running(to, wanted.context, [=, this] { open_of_session(wanted, to); });

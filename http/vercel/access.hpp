@@ -33,6 +33,11 @@ public:
     return projects_.empty() && !is_.is_one &&
            (!key_ || (key_->teams.empty() && key_->projects.empty()));
   }
+  /// The sandboxes of other APIs, which are no project's, are within reach.
+  bool has_other_apis() const {
+    return !is_.is_one &&
+           (!key_ || (key_->apis.empty() && key_->teams.empty() && key_->projects.empty()));
+  }
   /// Those that the client's token or key names. Empty: it names none.
   std::vector<std::string> teams() const;
   /// The same, which the server has as well. Empty: any, or none that both have.

@@ -129,8 +129,9 @@ void run(const session_call& call, const std::string& body, const reply& to) {
   wanted_command wanted;
   if (const auto wrong = read_command(body, wanted))
     return to->respond(failure(*wrong));
-  command_view view{new_command_id(),         wanted.program,      wanted.args,
-                    resolved(wanted.cwd, {}), call.session.text(), system_clock{}.unix_ms()};
+  command_view view{new_command_id(),    wanted.program,
+                    wanted.args,         resolved(wanted.cwd, {}, call.directory()),
+                    call.session.text(), system_clock{}.unix_ms()};
   auto command = request_of(call, wanted, view, body);
   const auto run_number = command.context.run;
   command.context = to->context();

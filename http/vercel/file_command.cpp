@@ -29,7 +29,7 @@ void answer_to_files(const session_call& call, const result<short_outcome>& outc
     return then(failure(outcome.reason()));
   const auto answer = outcome->end.exit_code == 0 ? response{200, "{}"}
                                                   : failure(file_error(last_line(outcome->err)));
-  if (!outcome->end.lost && outcome->end.signal == 0)
+  if (!outcome->end.lost && (outcome->end.signal == 0 || call.is_other()))
     return then(answer);
   const auto over = [then](question_stage, const error&) {
     then(failure(error{errc::run_over, {}}));

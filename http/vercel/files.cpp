@@ -19,7 +19,8 @@ struct asked_path {
   bool recursive = false;
 };
 
-std::optional<refusal> read_path(std::string_view body, asked_path& into) {
+std::optional<refusal> read_path(const session_call& call, std::string_view body,
+                                 asked_path& into) {
   json::document document;
   if (auto wrong = read_object(body, document))
     return wrong;
@@ -30,13 +31,13 @@ std::optional<refusal> read_path(std::string_view body, asked_path& into) {
       return wrong;
   if (into.path.empty())
     return bad_request("path is required");
-  into.path = resolved(into.path, cwd);
+  into.path = resolved(into.path, cwd, call.directory());
   return std::nullopt;
 }
 
 void make_directory(const session_call& call, const std::string& body, const reply& to) {
   asked_path wanted;
-  if (const auto wrong = read_path(body, wanted))
+  if (const auto wrong = read_path(call, body, wanted))
     return to->respond(failure(*wrong));
   std::vector<std::string> argv{"mkdir"};
   if (wanted.recursive)
@@ -100,12 +101,13 @@ private:
 
 void read(const session_call& call, const std::string& body, const reply& to) {
   asked_path wanted;
-  if (const auto wrong = read_path(body, wanted))
+  if (const auto wrong = read_path(call, body, wanted))
     return to->respond(failure(*wrong));
   to->answer_within(file_patience, late_answer());
   read_file_request message{wanted.path};
   message.context = to->context();
   message.context.run = call.session.run;
+  message.only_if_there = true;
   sandbox_question<read_file_request, file_channel> asked{
     call.with->directory, call.sandbox(), std::move(message),
     [to, path = wanted.path](const file_channel& channel) {

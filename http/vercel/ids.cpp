@@ -58,6 +58,15 @@ std::string sandbox_of(std::string_view secret, std::string_view project, std::s
   return id_in(secret, "\nvercel", project, name);
 }
 
+std::string other_sandbox_of(std::string_view name) {
+  return id_after(session_prefix, name);
+}
+
+std::string id_of_name(std::string_view secret, std::string_view project, std::string_view name) {
+  auto other = other_sandbox_of(name);
+  return other.empty() ? sandbox_of(secret, project, name) : other;
+}
+
 std::string drive_of(std::string_view secret, std::string_view project, std::string_view name) {
   return id_in(secret, "\nvercel drive", project, name);
 }
@@ -76,6 +85,10 @@ std::string session_id::text() const {
   return std::string{session_prefix} + sandbox + std::string{digits.data(), end};
 }
 
+std::string session_id::name() const {
+  return std::string{session_prefix} + sandbox;
+}
+
 std::optional<session_id> session_id::parse(std::string_view text) {
   const auto whole = text;
   if (!text.starts_with(session_prefix) || text.size() <= session_prefix.size() + sandbox_digits)
@@ -85,7 +98,7 @@ std::optional<session_id> session_id::parse(std::string_view text) {
   text.remove_prefix(sandbox_digits);
   const auto* const end = text.data() + text.size();
   const auto [at, why] = std::from_chars(text.data(), end, is.run, 16);
-  if (why != std::errc{} || at != end || is.run == 0 || !sandbox_id::parse(is.sandbox))
+  if (why != std::errc{} || at != end || !sandbox_id::parse(is.sandbox))
     return std::nullopt;
   // A session has one id, so its number has one spelling.
   return is.text() == whole ? std::optional{std::move(is)} : std::nullopt;
@@ -132,6 +145,10 @@ bool is_sandbox_name(std::string_view text) {
   constexpr std::array reserved{std::string_view{"sessions"}, std::string_view{"snapshots"},
                                 std::string_view{"drives"}};
   return is_name(text, 128) && std::find(reserved.begin(), reserved.end(), text) == reserved.end();
+}
+
+bool is_name_to_give(std::string_view text) {
+  return is_sandbox_name(text) && other_sandbox_of(text).empty();
 }
 
 } // namespace insula::http::vercel

@@ -16,6 +16,12 @@ inline constexpr std::size_t sandbox_digits = 26;
 /// The sandbox of that name in that project.
 std::string sandbox_of(std::string_view secret, std::string_view project, std::string_view name);
 
+/// `sbx_` and the id of a sandbox: the name that a sandbox of another API has in this one. Empty:
+/// it is no such name.
+std::string other_sandbox_of(std::string_view name);
+/// Of both kinds of names.
+std::string id_of_name(std::string_view secret, std::string_view project, std::string_view name);
+
 /// The sandbox that is the drive of that name in that project.
 std::string drive_of(std::string_view secret, std::string_view project, std::string_view name);
 /// `drv_` and the id of that sandbox.
@@ -26,9 +32,11 @@ std::string drive_of_id(std::string_view id);
 /// `sbx_<sandbox><run>`.
 struct session_id {
   std::string sandbox;
-  std::uint64_t run = 0;
+  std::uint64_t run = 0; ///< 0: the sandbox is another API's, and has no runs.
 
   std::string text() const;
+  /// Of a sandbox of another API.
+  std::string name() const;
   static std::optional<session_id> parse(std::string_view text);
 };
 
@@ -50,5 +58,7 @@ bool is_drive_name(std::string_view text);
 
 /// 1 to 128 of [a-zA-Z0-9_-], and no word that a path has in that place.
 bool is_sandbox_name(std::string_view text);
+/// And no name of a sandbox of another API.
+bool is_name_to_give(std::string_view text);
 
 } // namespace insula::http::vercel

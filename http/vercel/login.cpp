@@ -164,15 +164,19 @@ response introspection(const login& is, const std::string& form) {
 
 // ---- Confirming
 
-response no_sign_in() {
-  return failure(refusal{404, "not_found", "No sign-in waits with this code."});
+response no_sign_in(const login& is) {
+  std::string why = "No sign-in waits with this code.";
+  if (!is.at.node.empty())
+    why += " Each node knows its own: the address that the command line shows leads to the right "
+           "one.";
+  return failure(refusal{404, "not_found", std::move(why)});
 }
 
 response show_sign_in(const login& is, const std::string& typed) {
   const auto code = user_code_in(typed);
   const auto network = is.codes().network_of(code, device_codes::clock::now());
   if (!network)
-    return no_sign_in();
+    return no_sign_in(is);
   const auto& projects = is.with->projects;
   const bool has_usual = is_among(projects, usual_project);
   json::ascii_writer out;
@@ -225,7 +229,7 @@ response decide(const login& is, const std::string& body) {
   const auto code = user_code_in(typed);
   const auto begun_at = is.codes().network_of(code, device_codes::clock::now());
   if (!begun_at)
-    return no_sign_in();
+    return no_sign_in(is);
   allowance allows;
   std::optional<device_grant> grant;
   if (!refuses) {
@@ -237,7 +241,7 @@ response decide(const login& is, const std::string& body) {
       device_grant{make_access_token(is.with->key, allows.scope, now, now + lasts_s), lasts_s};
   }
   if (!is.codes().decide(code, std::move(grant), device_codes::clock::now()))
-    return no_sign_in();
+    return no_sign_in(is);
   if (refuses)
     log::info("login.refused", {{"network", *begun_at}, {"code", code}});
   else

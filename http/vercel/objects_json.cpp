@@ -14,18 +14,31 @@ void time_member(writer& out, std::string_view name, std::int64_t ms) {
     out.member(name, ms);
 }
 
+std::uint64_t memory_mb_of(const sandbox_view& of) {
+  return of.memory_mb != 0 ? of.memory_mb : std::uint64_t{of.is.vcpus} * memory_of_vcpu_mb;
+}
+
+/// Rules that other APIs have made are not all rules of this one.
+void policy_member(writer& out, const sandbox_view& of) {
+  if (of.is_other())
+    return;
+  out.key("networkPolicy");
+  write_policy(out, of.is.network);
+}
+
 } // namespace
 
 void write_sandbox(writer& out, const sandbox_view& of) {
   const auto& is = of.is;
+  const auto changed_ms = std::max(of.created_ms, state_since(of.run));
   out.begin_object();
   out.member("name", is.name).member("persistent", is.persistent);
   out.member("createdAt", of.created_ms);
-  out.member("updatedAt", std::max({is.updated_ms, of.created_ms, state_since(of.run)}));
+  out.member("updatedAt", std::max(is.updated_ms, changed_ms));
   out.member("currentSessionId", session_id{of.id, of.run.number}.text());
-  out.member("status", name_of(of.run.state)).member("statusUpdatedAt", state_since(of.run));
+  out.member("status", name_of(of.run.state)).member("statusUpdatedAt", changed_ms);
   out.member("region", is.region);
-  out.member("vcpus", is.vcpus).member("memory", is.vcpus * memory_of_vcpu_mb);
+  out.member("vcpus", is.vcpus).member("memory", memory_mb_of(of));
   if (!is.runtime.empty())
     out.member("runtime", is.runtime);
   if (!is.image.empty())
@@ -33,11 +46,10 @@ void write_sandbox(writer& out, const sandbox_view& of) {
   if (!is.network_id.empty())
     out.member("networkId", is.network_id);
   out.member("timeout", is.timeout_ms);
-  if (is_alive(of.run.state))
-    out.member("expiresAt", begin_of(of.run) + of.run.timeout_ms);
-  out.key("networkPolicy");
-  write_policy(out, is.network);
-  out.member("cwd", working_directory);
+  if (of.expires_ms)
+    out.member("expiresAt", *of.expires_ms);
+  policy_member(out, of);
+  out.member("cwd", of.cwd);
   out.key("tags").begin_object();
   for (const auto& [key, text] : is.tags)
     out.member(key, text);
@@ -69,18 +81,18 @@ void write_session(writer& out, const sandbox_view& of) {
   const auto& run = of.run;
   out.begin_object();
   out.member("id", session_id{of.id, run.number}.text()).member("status", name_of(run.state));
-  out.member("memory", of.is.vcpus * memory_of_vcpu_mb).member("vcpus", of.is.vcpus);
+  out.member("memory", memory_mb_of(of)).member("vcpus", of.is.vcpus);
   out.member("timeout", run.timeout_ms).member("region", of.is.region);
-  out.member("cwd", working_directory);
+  out.member("cwd", of.cwd);
   out.member("requestedAt", run.asked_ms).member("createdAt", run.asked_ms);
-  out.member("updatedAt", state_since(run));
+  out.member("updatedAt", std::max(run.asked_ms, state_since(run)));
   time_member(out, "startedAt", run.started_ms);
   time_member(out, "requestedStopAt", run.stop_asked_ms);
   if (run.state == run_state::stopped || run.state == run_state::failed)
     time_member(out, "stoppedAt", run.ended_ms);
   if (run.state == run_state::aborted)
     time_member(out, "abortedAt", run.ended_ms);
-  if (!is_alive(run.state))
+  if (!is_alive(run.state) && run.ended_ms != 0)
     out.member("duration", run.ended_ms - begin_of(run));
   if (!run.began_with.empty())
     out.member("sourceSnapshotId", id_of_snapshot(run.began_with));
@@ -88,14 +100,15 @@ void write_session(writer& out, const sandbox_view& of) {
     time_member(out, "snapshottedAt", run.ended_ms);
   out.member("runtime", of.is.runtime); // Empty if none was asked for: 2.x of the SDK needs one.
   out.member("interactivePort", interactive_port);
-  out.key("networkPolicy");
-  write_policy(out, of.is.network);
+  policy_member(out, of);
   if (!is_alive(run.state)) {
     out.member("activeCpuDurationMs", run.cpu_ms).member("activeCpuUsageMs", run.cpu_ms);
     out.key("networkTransfer").begin_object();
     out.member("ingress", run.bytes_in).member("egress", run.bytes_out).end_object();
   }
-  out.member("sourceSandboxName", of.is.name).member("projectId", of.is.project);
+  out.member("sourceSandboxName", of.is.name);
+  if (!of.is.project.empty())
+    out.member("projectId", of.is.project);
   out.end_object();
 }
 

@@ -14,6 +14,11 @@
 /// out.
 namespace insula::http::vercel {
 
+inline constexpr std::string_view working_directory = "/vercel/sandbox";
+/// Of a sandbox of another API.
+inline constexpr std::string_view other_directory = "/workspace";
+inline constexpr int interactive_port = 26661;
+
 /// A sandbox with its latest run.
 struct sandbox_view {
   std::string id; ///< Of the sandbox, as the other APIs know it.
@@ -22,6 +27,12 @@ struct sandbox_view {
   sandbox_run run;
   run_totals totals = {};
   std::string snapshot = {}; ///< That its next session begins with. Empty: with none.
+  std::optional<std::int64_t> expires_ms = {}; ///< Of its session. None: nobody knows.
+  std::string_view cwd = working_directory;    ///< A literal.
+  std::uint64_t memory_mb = 0;                 ///< 0: what this API gives to so many CPUs.
+
+  /// Another API has made it.
+  bool is_other() const { return run.number == 0; }
 };
 
 struct route_view {
@@ -51,8 +62,5 @@ void write_command(json::ascii_writer& out, const command_view& of);
 /// What is kept with a remembered command, and back.
 std::string text_of(const command_view& of);
 command_view read_command_view(std::string_view text);
-
-inline constexpr std::string_view working_directory = "/vercel/sandbox";
-inline constexpr int interactive_port = 26661;
 
 } // namespace insula::http::vercel

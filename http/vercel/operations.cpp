@@ -49,6 +49,14 @@ operation listed_of_run(std::string_view id, std::string_view summary,
   return made;
 }
 
+operation of_own_sandbox(operation made) {
+  made.answers.push_back({"409",
+                          "Another API has made the sandbox, and has its settings; or another "
+                          "request has changed it just now.",
+                          json_type, error_schema});
+  return made;
+}
+
 const parameter* path_parameter(std::string_view name) {
   const auto at = std::find_if(std::begin(segments), std::end(segments),
                                [&](const auto& each) { return each.name == name; });

@@ -18,6 +18,9 @@ operation listed_of_run(std::string_view id, std::string_view summary,
                         std::string_view answer_schema, std::string_view body_schema = {},
                         std::vector<parameter> parameters = {});
 
+/// With 409 for a sandbox of another API.
+operation of_own_sandbox(operation made);
+
 /// What the segments of the paths stand for; none: it is not one of this API's.
 const parameter* path_parameter(std::string_view name);
 

@@ -48,7 +48,12 @@ struct named_call {
   bool resumes = false;
   bool deletes_snapshots = false;
 
-  std::string id() const { return sandbox_of(with->secret, project, name); }
+  std::string id() const { return id_of_name(with->secret, project, name); }
+  /// Another API has made it.
+  bool is_other() const { return !other_sandbox_of(name).empty(); }
+  std::optional<sandbox_view> view(const sandbox_description& is) const {
+    return is_other() ? view_of_other(id(), project, is) : view_of(id(), is);
+  }
 };
 
 response failed(const error& why) {
@@ -81,7 +86,7 @@ void find_any(const named_call& call, const reply& to, found_function found,
   look.context = to->context();
   sandbox_question<find_runs, run_list> asked{call.with->directory, call.id(), std::move(look),
                                               [=](const run_list& all) {
-                                                const auto view = view_of(call.id(), all.sandbox);
+                                                const auto view = call.view(all.sandbox);
                                                 view ? found(*view, all.sandbox) : none();
                                               },
                                               [=](question_stage, const error& why) {
@@ -97,6 +102,13 @@ void find_any(const named_call& call, const reply& to, found_function found,
 void find(const named_call& call, const reply& to, found_function found) {
   find_any(call, to, [=](const sandbox_view& view, const sandbox_description& is) {
     view.is.unfinished ? to->respond(unknown_sandbox(call.name)) : found(view, is);
+  });
+}
+
+/// One of this API's.
+void find_own(const named_call& call, const reply& to, found_function found) {
+  find(call, to, [=](const sandbox_view& view, const sandbox_description& is) {
+    view.is_other() ? to->respond(needs_own_sandbox()) : found(view, is);
   });
 }
 
@@ -332,7 +344,8 @@ void create(const shared_services& with, const std::shared_ptr<creations>& under
 
 void get(const named_call& call, const std::string&, const reply& to) {
   find(call, to, [=](const sandbox_view& view, const sandbox_description&) {
-    if (!call.resumes || view.run.state == run_state::running)
+    // One of another API's begins no session here.
+    if (!call.resumes || view.run.state == run_state::running || view.is_other())
       return to->respond(sandbox_answer(call, view));
     // A run that begins or ends is waited for.
     begin_run message{view.is.timeout_ms};
@@ -354,7 +367,7 @@ void get(const named_call& call, const std::string&, const reply& to) {
 
 void fork(const named_call& call, const std::shared_ptr<creations>& under_way,
           const std::string& body, const reply& to) {
-  find(call, to, [=](const sandbox_view& view, const sandbox_description&) {
+  find_own(call, to, [=](const sandbox_view& view, const sandbox_description&) {
     copy_definition look;
     look.with_env = true;
     question{*call.with, call.id(), look, to}
@@ -416,7 +429,7 @@ void redefine(const named_call& call, settings changed, redefine_sandbox message
 }
 
 void patch(const named_call& call, const std::string& body, const reply& to) {
-  find(call, to, [=](const sandbox_view& view, const sandbox_description& is) {
+  find_own(call, to, [=](const sandbox_view& view, const sandbox_description& is) {
     auto changed = view.is;
     redefine_sandbox message;
     if (const auto wrong = apply_patch(body, changed, message.snapshot))
@@ -445,6 +458,7 @@ void remove(const named_call& call, const std::string&, const reply& to) {
     // What is told is how it stands when nothing of it runs.
     if (is_alive(view.run.state)) {
       view.run.state = run_state::stopped;
+      view.expires_ms.reset();
       view.run.ended_ms = std::max(system_clock{}.unix_ms(), begin_of(view.run));
     }
     json::ascii_writer out;
@@ -495,13 +509,18 @@ route named_route(const shared_services& with, const std::string& prefix, verb m
                                what.field("Host"),
                                form_value(query, "resume") == "true",
                                form_value(query, "deleteOrphanSnapshots") == "true"};
+               if (call.is_other()) // Snapshots of other APIs are nothing that this one shows.
+                 call.deletes_snapshots = false;
                // Words of other routes, of this server's or of the service's, come without it.
                if (!is_sandbox_name(call.name))
                  return refused(unknown_sandbox(call.name));
                if (call.project.empty())
                  return refused(failure(refusal{400, "bad_request", "projectId is required"}));
-               if (auto no = access::reach{*with, what}.objection(call.project))
+               const access::reach reach{*with, what};
+               if (auto no = reach.objection(call.project))
                  return refused(std::move(*no));
+               if (call.is_other() && !reach.has_other_apis())
+                 return refused(unknown_sandbox(call.name));
                return answered_by(
                  [call = std::move(call), handle](const std::string& body, const reply& to) {
                    handle(call, body, to);
@@ -509,7 +528,7 @@ route named_route(const shared_services& with, const std::string& prefix, verb m
              },
              std::move(document)};
   made.about = [with](const matched_request& what) {
-    return sandbox_of(with->secret, form_value(what.head().query, "projectId"),
+    return id_of_name(with->secret, form_value(what.head().query, "projectId"),
                       percent_decode(what["name"]));
   };
   made.unknown = [](const request_path& path) {
@@ -573,7 +592,8 @@ void add_sandbox_routes(std::vector<route>& table, const shared_services& with,
                         "VercelSandboxWithRoutes", "VercelUpdateRequest", {project_parameter});
   patched.answers.push_back(
     {"410", "There is no such snapshot.", "application/json", "VercelError"});
-  table.push_back(named_route(with, prefix, verb::patch, "", patch, std::move(patched)));
+  table.push_back(
+    named_route(with, prefix, verb::patch, "", patch, of_own_sandbox(std::move(patched))));
   table.push_back(named_route(
     with, prefix, verb::del, "", remove,
     listed("deleteVercelSandbox", "Deletes it. Its snapshots stay.", "VercelSandboxAlone", {},
@@ -585,10 +605,11 @@ void add_sandbox_routes(std::vector<route>& table, const shared_services& with,
     [under_way](const named_call& call, const std::string& body, const reply& to) {
       fork(call, under_way, body, to);
     },
-    listed("forkVercelSandbox",
-           "Makes a sandbox like this one, which begins with its current snapshot, or with its "
-           "image if there is none. What the body names takes the place of what this one has.",
-           "VercelSandboxAnswer", "VercelForkRequest", {project_parameter})));
+    of_own_sandbox(
+      listed("forkVercelSandbox",
+             "Makes a sandbox like this one, which begins with its current snapshot, or with its "
+             "image if there is none. What the body names takes the place of what this one has.",
+             "VercelSandboxAnswer", "VercelForkRequest", {project_parameter}))));
 }
 
 } // namespace insula::http::vercel

@@ -5,6 +5,7 @@
 #include "http/vercel/access.hpp"
 #include "http/vercel/objects_json.hpp"
 #include "http/vercel/settings.hpp"
+#include "http/vercel/views.hpp"
 
 #include <limits>
 #include <memory>
@@ -14,6 +15,12 @@ namespace insula::http::vercel {
 
 response unknown_session() {
   return failure(refusal{404, "not_found", "Sandbox session not found."});
+}
+
+response needs_own_sandbox() {
+  return failure(refusal{409, "conflict",
+                         "Another API has made the sandbox: it has one session that goes on until "
+                         "it is deleted, and its settings are that API's."});
 }
 
 response late_answer() {
@@ -40,12 +47,13 @@ void when_sealed(const services& with, network_wish wish, const reply& to,
     });
 }
 
-std::string resolved(const std::string& path, const std::string& cwd) {
+std::string resolved(const std::string& path, const std::string& cwd, std::string_view directory) {
   if (path.starts_with('/'))
     return path;
   if (!cwd.empty())
-    return resolved(path.empty() ? cwd : cwd + (cwd.ends_with('/') ? "" : "/") + path, {});
-  return std::string{working_directory} + (path.empty() ? "" : "/") + path;
+    return resolved(path.empty() ? cwd : cwd + (cwd.ends_with('/') ? "" : "/") + path, {},
+                    directory);
+  return std::string{directory} + (path.empty() ? "" : "/") + path;
 }
 
 find_runs newest_run() {
@@ -58,6 +66,10 @@ namespace {
 
 /// A path does not say its project.
 std::optional<response> objection_to(const session_call& call, const run_list& found) {
+  if (call.is_other())
+    return is_of_another_api(found.sandbox) && call.reach.has_other_apis()
+             ? std::nullopt
+             : std::optional{unknown_session()};
   const auto is = settings_of(found.sandbox);
   return !is || call.reach.objection(is->project) ? std::optional{unknown_session()} : std::nullopt;
 }
@@ -66,6 +78,8 @@ using shared_call = std::shared_ptr<const session_call>;
 
 /// None: requests can be made of it.
 std::optional<response> objection_to_use(const session_call& call, const run_list& found) {
+  if (call.is_other())
+    return objection_to(call, found);
   const auto& last = found.sandbox.run;
   if (found.runs.empty() && last && last->number > call.session.run) // It is too old to be known.
     return failure(error{errc::run_over, {}});
@@ -140,7 +154,7 @@ void ask_if_usable(const session_call& call, const reply& to,
 
 void ask_reach(const session_call& call, const request_context& context,
                std::function<void(std::optional<response>)> then) {
-  if (call.reach.is_whole())
+  if (call.needs_no_look())
     return then(std::nullopt);
   auto look = newest_run();
   look.context = context;
@@ -158,7 +172,7 @@ route session_route(const shared_services& with, const std::string& prefix, verb
     with, prefix, method, rest,
     [handle](const shared_call& call) {
       return answered_by([call, handle](const std::string& body, const reply& to) {
-        if (call->reach.is_whole())
+        if (call->needs_no_look())
           return handle(*call, body, to);
         to->answer_within(look_patience, late_answer());
         ask_reach(*call, to->context(), [=](std::optional<response> no) {

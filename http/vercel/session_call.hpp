@@ -7,6 +7,7 @@
 #include "http/vercel/api.hpp"
 #include "http/vercel/failures.hpp"
 #include "http/vercel/ids.hpp"
+#include "http/vercel/objects_json.hpp"
 #include "http/vercel/policy.hpp"
 
 #include <chrono>
@@ -19,7 +20,7 @@ namespace insula::http::vercel {
 
 /// A path that may be relative to one that may be relative to the directory of the session. Both
 /// empty: that directory.
-std::string resolved(const std::string& path, const std::string& cwd);
+std::string resolved(const std::string& path, const std::string& cwd, std::string_view directory);
 
 /// A request about one run.
 struct session_call {
@@ -34,6 +35,11 @@ struct session_call {
   access::reach reach; ///< Of its client.
 
   const std::string& sandbox() const { return session.sandbox; }
+  /// The sandbox is another API's.
+  bool is_other() const { return session.run == 0; }
+  std::string_view directory() const { return is_other() ? other_directory : working_directory; }
+  /// Its client may reach every sandbox that can have such a session.
+  bool needs_no_look() const { return reach.is_whole() && !is_other(); }
 
   /// Null: the path names no session.
   static std::shared_ptr<const session_call> of(const shared_services& with,
@@ -44,6 +50,8 @@ constexpr std::uint64_t small_body_bytes = 1u << 20;
 constexpr std::chrono::seconds look_patience{30};
 
 response unknown_session();
+/// To a request that a sandbox of another API cannot serve.
+response needs_own_sandbox();
 /// The one that is alive, or was last.
 find_runs newest_run();
 response late_answer();
@@ -72,8 +80,14 @@ void ask_session(
     .template then<Answer>(std::move(answered));
 }
 
-/// One row, listed as `document` says, below `/v2/sandboxes/sessions/:session`.
 using session_handler = void (*)(const session_call&, const std::string& body, const reply&);
+/// `handle`, but sandboxes of other APIs are refused.
+template <session_handler handle>
+void only_own(const session_call& call, const std::string& body, const reply& to) {
+  call.is_other() ? to->respond(needs_own_sandbox()) : handle(call, body, to);
+}
+
+/// One row, listed as `document` says, below `/v2/sandboxes/sessions/:session`.
 route session_route(const shared_services& with, const std::string& prefix, verb method,
                     const std::string& rest, session_handler handle, operation document);
 

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
 namespace insula::http::vercel {
 
@@ -33,8 +34,9 @@ void get(const session_call& call, const std::string&, const reply& to) {
   find_runs question;
   question.number = call.session.run;
   ask_session<run_list>(call, question, to, [=](const run_list& all) {
-    const auto view =
-      all.runs.empty() ? std::nullopt : view_of(call.sandbox(), all.sandbox, all.runs.front());
+    const auto view = call.is_other()    ? view_of_other(call.sandbox(), {}, all.sandbox)
+                      : all.runs.empty() ? std::nullopt
+                                         : view_of(call.sandbox(), all.sandbox, all.runs.front());
     if (!view)
       return to->respond(unknown_session());
     json::ascii_writer out;
@@ -140,35 +142,61 @@ void set_network(const session_call& call, const std::string& body, const reply&
 
 // ---- Lists
 
-void list(const shared_services& with, const std::string& id, std::uint32_t limit,
-          std::uint64_t before, bool ascends, const reply& to) {
-  find_runs wanted;
-  wanted.limit = limits::kept_runs;
-  question{*with, id, wanted, to}
+response unknown_name() {
+  return failure(refusal{404, "not_found", "The sandbox was not found."});
+}
+
+struct session_list {
+  std::string sandbox, project;
+  bool other = false; ///< The sandbox is another API's.
+  std::uint32_t limit = default_page;
+  std::uint64_t before = 0; ///< A number of a session. 0: from the first one on.
+  bool ascends = false;
+};
+
+/// In the order of the list.
+std::vector<sandbox_view> sessions_of(const session_list& wanted, const run_list& all) {
+  std::vector<sandbox_view> views;
+  if (wanted.other) {
+    if (auto view = view_of_other(wanted.sandbox, wanted.project, all.sandbox))
+      views.push_back(std::move(*view));
+    return views;
+  }
+  for (const auto& each : all.runs)
+    if (auto view = view_of(wanted.sandbox, all.sandbox, each))
+      views.push_back(std::move(*view));
+  if (wanted.ascends)
+    std::reverse(views.begin(), views.end());
+  return views;
+}
+
+void list(const shared_services& with, const session_list& wanted, const reply& to) {
+  find_runs look;
+  look.limit = limits::kept_runs;
+  question{*with, wanted.sandbox, look, to}
     .within(look_patience, late_answer())
     .starts(false)
     .or_else([](question_stage, const error& why) {
-      return why.code == errc::not_found
-               ? failure(refusal{404, "not_found", "The sandbox was not found."})
-               : failure(why);
+      return why.code == errc::not_found ? unknown_name() : failure(why);
     })
     .then<run_list>([=](const run_list& all) {
-      auto runs = all.runs;
-      if (ascends)
-        std::reverse(runs.begin(), runs.end());
-      std::erase_if(runs, [&](const sandbox_run& each) {
-        return before != 0 && (ascends ? each.number <= before : each.number >= before);
+      auto views = sessions_of(wanted, all);
+      if (wanted.other && views.empty())
+        return to->respond(unknown_name());
+      std::erase_if(views, [&](const sandbox_view& each) {
+        const auto number = each.run.number;
+        return wanted.before != 0 &&
+               (wanted.ascends ? number <= wanted.before : number >= wanted.before);
       });
-      const auto count = std::min<std::size_t>(limit, runs.size());
+      const auto count = std::min<std::size_t>(wanted.limit, views.size());
       json::ascii_writer out;
       out.begin_object().key("sessions").begin_array();
       for (std::size_t i = 0; i < count; ++i)
-        if (const auto view = view_of(id, all.sandbox, runs[i]))
-          write_session(out, *view);
+        write_session(out, views[i]);
       out.end_array().key("pagination");
       write_pagination(out, count,
-                       count < runs.size()
-                         ? std::optional{cursor_text(std::to_string(runs[count - 1].number))}
+                       count < views.size()
+                         ? std::optional{cursor_text(std::to_string(views[count - 1].run.number))}
                          : std::nullopt);
       out.end_object();
       to->respond({200, out.str()});
@@ -181,18 +209,25 @@ admission admit_list(const shared_services& with, const matched_request& what) {
   const auto project = form_value(query, "project"), name = form_value(query, "name");
   if (project.empty() || name.empty())
     return bad("project and name are required");
-  if (auto no = access::reach{*with, what}.objection(project))
+  const access::reach reach{*with, what};
+  if (auto no = reach.objection(project))
     return refused(std::move(*no));
   page_words page;
   if (const auto wrong = read_page(query, page))
     return refused(failure(*wrong));
   if (page.after.size() > 19 || page.after.find_first_not_of("0123456789") != std::string::npos)
     return bad("the cursor is not valid");
-  const std::uint64_t before = page.after.empty() ? 0 : std::stoull(page.after);
-  return answered_by(
-    [=, id = sandbox_of(with->secret, project, name)](const std::string&, const reply& to) {
-      list(with, id, page.limit, before, page.ascends, to);
-    });
+  session_list wanted{id_of_name(with->secret, project, name),
+                      project,
+                      !other_sandbox_of(name).empty(),
+                      page.limit,
+                      0,
+                      page.ascends};
+  if (wanted.other && !reach.has_other_apis())
+    return refused(unknown_name());
+  if (!page.after.empty())
+    wanted.before = std::stoull(page.after);
+  return answered_by([=](const std::string&, const reply& to) { list(with, wanted, to); });
 }
 
 } // namespace
@@ -210,27 +245,27 @@ void add_session_routes(std::vector<route>& table, const shared_services& with,
              {"sortOrder", "query", "asc or desc, by the time of creation."}})});
   table.back().about = [with](const matched_request& what) {
     const auto& query = what.head().query;
-    return sandbox_of(with->secret, form_value(query, "project"), form_value(query, "name"));
+    return id_of_name(with->secret, form_value(query, "project"), form_value(query, "name"));
   };
-  table.back().unknown = [](const request_path&) {
-    return failure(refusal{404, "not_found", "The sandbox was not found."});
-  };
+  table.back().unknown = [](const request_path&) { return unknown_name(); };
   table.push_back(
     session_route(with, prefix, verb::get, "", get,
                   listed("getVercelSession", "A session.", "VercelSessionWithRoutes")));
+  table.push_back(session_route(
+    with, prefix, verb::post, "/stop", only_own<stop>,
+    of_own_sandbox(listed("stopVercelSession",
+                          "Stops it, and waits until nothing of it runs. The files of a persistent "
+                          "sandbox are kept in a snapshot, with which its next session begins.",
+                          "VercelStopped", "VercelNothing"))));
+  table.push_back(session_route(
+    with, prefix, verb::post, "/extend-timeout", only_own<extend>,
+    of_own_sandbox(listed_of_run("extendVercelSession", "Gives the session more time.",
+                                 "VercelSessionAnswer", "VercelExtension"))));
   table.push_back(
-    session_route(with, prefix, verb::post, "/stop", stop,
-                  listed("stopVercelSession",
-                         "Stops it, and waits until nothing of it runs. The files of a persistent "
-                         "sandbox are kept in a snapshot, with which its next session begins.",
-                         "VercelStopped", "VercelNothing")));
-  table.push_back(session_route(with, prefix, verb::post, "/extend-timeout", extend,
-                                listed_of_run("extendVercelSession", "Gives the session more time.",
-                                              "VercelSessionAnswer", "VercelExtension")));
-  table.push_back(
-    session_route(with, prefix, verb::post, "/network-policy", set_network,
-                  listed_of_run("setVercelNetworkPolicy", "What the sandbox may reach from now on.",
-                                "VercelSessionAnswer", "VercelNetworkPolicy")));
+    session_route(with, prefix, verb::post, "/network-policy", only_own<set_network>,
+                  of_own_sandbox(listed_of_run("setVercelNetworkPolicy",
+                                               "What the sandbox may reach from now on.",
+                                               "VercelSessionAnswer", "VercelNetworkPolicy"))));
 }
 
 } // namespace insula::http::vercel

@@ -268,10 +268,10 @@ std::optional<refusal> read_name(const json::value& in, std::string& into) {
     return wrong;
   if (find(in, "name") == nullptr)
     into = generate_name();
-  if (!is_sandbox_name(into))
+  if (!is_name_to_give(into))
     return bad_request(
       "name must have 1 to 128 characters of a-z, A-Z, 0-9, _ and -, and not be sessions, "
-      "snapshots or drives");
+      "snapshots, drives, or sbx_ and the id of a sandbox");
   return std::nullopt;
 }
 

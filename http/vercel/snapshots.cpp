@@ -471,7 +471,8 @@ void add_snapshot_routes(std::vector<route>& table, const shared_services& with,
                   "VercelSnapshotTaken", "VercelSnapshotRequest");
   taken.answers.front().status = "201";
   taken.answers.push_back({"422", "The session is stopping.", "application/json", "VercelError"});
-  table.push_back(session_route(with, prefix, verb::post, "/snapshot", take, std::move(taken)));
+  table.push_back(session_route(with, prefix, verb::post, "/snapshot", only_own<take>,
+                                of_own_sandbox(std::move(taken))));
 }
 
 } // namespace insula::http::vercel

@@ -56,7 +56,7 @@ std::optional<refusal> read_variables(const json::value& frame,
   return std::nullopt;
 }
 
-std::optional<refusal> read_start_frame(const web_socket_message& said,
+std::optional<refusal> read_start_frame(const web_socket_message& said, std::string_view directory,
                                         open_terminal_request& into) {
   if (!said.text)
     return bad_request("the first frame must be text");
@@ -80,7 +80,7 @@ std::optional<refusal> read_start_frame(const web_socket_message& said,
   wanted.argv.push_back(std::move(command));
   for (auto& each : args)
     wanted.argv.push_back(std::move(each));
-  wanted.cwd = resolved(cwd, {});
+  wanted.cwd = resolved(cwd, {}, directory);
   into.program = std::move(wanted);
   return std::nullopt;
 }
@@ -102,6 +102,9 @@ std::pair<int, close_reason> end_of(std::optional<question_stage> at, const erro
 
 class interactive final : public terminal_words {
 public:
+  explicit interactive(std::string_view directory)
+      : directory_(directory) {}
+
   response refusal(question_stage, const error& why) const override {
     return why.code == errc::not_found ? unknown_session() : failure(why);
   }
@@ -129,7 +132,7 @@ public:
   }
 
   result<void> read_start(web_socket_message said, open_terminal_request& wanted) const override {
-    if (auto wrong = read_start_frame(said, wanted))
+    if (auto wrong = read_start_frame(said, directory_, wanted))
       return error{errc::invalid_request, std::move(wrong->message)};
     return {};
   }
@@ -139,12 +142,15 @@ public:
     const auto sentence = at ? refusal_of(why).message : why.message;
     return {{{false, "insula: " + sentence + "\r\n"}, exit_frame(code)}, reason};
   }
+
+private:
+  const std::string_view directory_;
 };
 
 } // namespace
 
-std::shared_ptr<const terminal_words> interactive_words() {
-  return std::make_shared<interactive>();
+std::shared_ptr<const terminal_words> interactive_words(std::string_view directory) {
+  return std::make_shared<interactive>(directory);
 }
 
 } // namespace insula::http::vercel

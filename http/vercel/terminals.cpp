@@ -49,7 +49,8 @@ void connect(const session_call& call, const terminal_token& token, const web_so
              const reply& to) {
   ask_if_usable(call, to, [=](const run_list&) {
     using verdict = used_tokens::verdict;
-    switch (call.with->used->use(token.name, token.expires_ms(), system_clock{}.unix_ms())) {
+    switch (call.with->used->use(call.sandbox(), token.name, token.expires_ms(),
+                                 system_clock{}.unix_ms())) {
       case verdict::again: return to->respond(no_token());
       case verdict::full:
         return to->respond(
@@ -61,8 +62,9 @@ void connect(const session_call& call, const terminal_token& token, const web_so
     job.id = call.sandbox();
     job.wanted.context = to->context();
     job.wanted.context.run = call.session.run;
+    job.wanted.only_if_there = true; // It may go before the first message comes.
     job.offer = offer;
-    job.words = interactive_words();
+    job.words = interactive_words(call.directory());
     job.to = to;
     job.starts_sandbox = false;
     job.started_by_message = true;

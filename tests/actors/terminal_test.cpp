@@ -657,6 +657,48 @@ TEST_CASE("a program's terminal is hung up when its client has gone", "[actors][
   }
 }
 
+TEST_CASE("a program that is over keeps its place until its client is gone", "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  std::vector<std::shared_ptr<visitor>> all;
+  while (all.size() < most)
+    all.push_back(visit_started(node, box, program()));
+  end(node, terminal_of(node, 0));
+  end(node, terminal_of(node, 1));
+  CHECK(node.sys.ask<sandbox_status>(box, status_atom::value).value().terminals == most - 2);
+  const auto refused = visit(node, box, program());
+  REQUIRE(refused->refused);
+  CHECK(refused->refused->code == errc::limit_reached);
+  leave(node, all[0]);
+  leave(node, all[1]);
+  for (int i = 0; i < 2; ++i) {
+    all.push_back(visit_started(node, box, program()));
+    CHECK(all.back()->terminal);
+  }
+  REQUIRE(visit(node, box, program())->refused);
+  for (std::size_t i = 2; i < all.size(); ++i)
+    leave(node, all[i]);
+}
+
+TEST_CASE("a program and a file are no reason to make a sandbox again that has gone",
+          "[actors][terminal]") {
+  small_node node;
+  const auto box = node.make_sandbox();
+  auto wanted = program();
+  wanted.only_if_there = true;
+  const auto early = visit(node, box, wanted);
+  REQUIRE(early->refused);
+  CHECK(early->refused->code == errc::not_found);
+  read_file_request file{"/workspace/x"};
+  file.only_if_there = true;
+  CHECK(node.sys.ask<file_channel>(box, file).reason().code == errc::not_found);
+  CHECK(node.sys.ask<sandbox_status>(box, status_atom::value).value().state == "asleep");
+  leave(node, visit_started(node, box, program())); // It makes the sandbox.
+  const auto now = visit_started(node, box, wanted);
+  CHECK(now->terminal);
+  leave(node, now);
+}
+
 TEST_CASE("a program that cannot start says why, and leaves nothing", "[actors][terminal]") {
   small_node node;
   const auto box = node.make_sandbox();

@@ -1,5 +1,5 @@
-// One sandbox as all three APIs see it: made with the SDK of the Vercel Sandbox service, used with OpenSandbox's client and by
-// the routes of the sandbox bridge; and made with each of these two, used with the other. INSULA_URL says where, INSULA_API_KEY
+// One sandbox as all three APIs see it: made with the SDK of the Vercel Sandbox service, with OpenSandbox's client, or by the
+// routes of the sandbox bridge, and used with the other two. INSULA_URL says where, INSULA_API_KEY
 // with which key. Node.js is started with insula-vercel.mjs.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -84,29 +84,68 @@ describe('one sandbox', () => {
 });
 
 describe('a sandbox that another API has made', () => {
-  const words = ['sh', '-c', 'cat /workspace/first; echo second > /workspace/second'];
+  async function assert_gone(id) {
+    const answer = await fetch(`${node}/v1/sandboxes`, { headers: { authorization: `Bearer ${key}` } });
+    assert.deepEqual((await answer.json()).items.filter((each) => each.id === id), []);
+  }
+  /// As the SDK of the Vercel Sandbox service has it: commands, files, and what is refused.
+  async function use_by_vercel(id, user) {
+    const found = await VercelSandbox.get({ ...scope, name: `sbx_${id}` });
+    assert.deepEqual([found.name, found.status], [`sbx_${id}`, 'running']);
+    assert.equal(found.currentSession().sessionId, `sbx_${id}0`);
+    assert.equal((await found.readFileToBuffer({ path: 'first' })).toString(), 'first');
+    await found.writeFiles([{ path: 'by-vercel/deep', content: 'three' }]);
+    await found.mkDir('by-vercel/made');
+    assert.equal(await (await found.runCommand('sh', ['-c', 'pwd; id -un; ls by-vercel'])).stdout(), `/workspace\n${user}\ndeep\nmade\n`);
+    assert.equal(await (await found.runCommand({ cmd: 'id', args: ['-u'], sudo: true })).stdout(), '0\n');
+    const command = await found.runCommand({ cmd: 'sh', args: ['-c', 'echo one; exec sleep 1000'], detached: true });
+    for await (const each of command.logs()) if (each.data.includes('one')) break;
+    await command.kill();
+    assert.equal((await command.wait()).exitCode, 143);
+    const listed = await fetch(`${node}/v2/sandboxes/sessions/sbx_${id}0/cmd`, { headers: { authorization: `Bearer ${key}` } });
+    assert.deepEqual((await listed.json()).commands.map((each) => [each.name, each.exitCode]), [['sh', 143], ['id', 0], ['sh', 0]]);
+    assert.equal(await (await found.getCommand(command.cmdId)).stdout(), 'one\n');
+    const conflict = (why) => why.response?.status === 409;
+    await assert.rejects(found.stop(), conflict);
+    await assert.rejects(found.extendTimeout(60_000), conflict);
+    await assert.rejects(found.snapshot(), conflict);
+    await assert.rejects(found.update({ timeout: 60_000 }), conflict);
+    await assert.rejects(VercelSandbox.create({ ...scope, name: `sbx_${id}` }), (why) => why.response?.status === 400);
+    return found;
+  }
 
-  test('by the bridge, used with OpenSandbox’s client', limit, async () => {
+  test('by the bridge, used with OpenSandbox’s client and the SDK of Vercel’s', limit, async () => {
     const answer = await fetch(`${node}/v1/sandbox`, { method: 'POST', headers: { authorization: `Bearer ${key}` } });
     const { id } = await answer.json();
     assert.equal((await bridge(`${id}/file/workspace/first`, { method: 'PUT', body: 'first' })).status, 200);
     const other = await OpenSandbox.connect({ sandboxId: id, connectionConfig });
-    assert.deepEqual((await other.commands.run(words[2])).logs.stdout.map((each) => each.text), ['first']);
+    const words = 'cat first; echo second > second';
+    assert.deepEqual((await other.commands.run(words)).logs.stdout.map((each) => each.text), ['first']);
     assert.equal(await (await bridge(`${id}/file/workspace/second`)).text(), 'second\n');
+    await use_by_vercel(id, 'sandbox');
+    assert.equal(await (await bridge(`${id}/file/workspace/by-vercel/deep`)).text(), 'three');
     await other.kill();
     await other.close();
-    assert.deepEqual(await (await fetch(`${node}/v1/sandboxes`, { headers: { authorization: `Bearer ${key}` } })).json().then(({ items }) => items.filter((each) => each.id === id)), []);
+    await assert_gone(id);
+    await assert.rejects(VercelSandbox.get({ ...scope, name: `sbx_${id}` }), (why) => why.response?.status === 404);
   });
 
-  test('by OpenSandbox’s client, used by the bridge', limit, async () => {
+  test('by OpenSandbox’s client, used by the bridge and the SDK of Vercel’s', limit, async () => {
     const made = await OpenSandbox.create({ connectionConfig, image: 'host', timeoutSeconds: 600, env: { GREETING: 'hello' } });
     const { id } = made;
     await made.files.writeFiles([{ path: '/workspace/first', data: 'first' }]);
-    assert.equal(await exec(id, ...words), 'first');
+    assert.equal(await exec(id, 'sh', '-c', 'cat /workspace/first; echo second > /workspace/second'), 'first');
     assert.equal(await exec(id, 'sh', '-c', 'echo $GREETING'), 'hello\n');
     assert.equal(await made.files.readFile('/workspace/second'), 'second\n');
-    assert.equal((await bridge(id, { method: 'DELETE' })).status, 204);
+    const found = await use_by_vercel(id, (await exec(id, 'id', '-un')).trim());
+    assert.equal(await (await found.runCommand('sh', ['-c', 'echo $GREETING'])).stdout(), 'hello\n');
+    assert.ok(Math.abs(found.expiresAt - Date.now() - 600_000) < 120_000);
+    assert.equal(await made.files.readFile('/workspace/by-vercel/deep'), 'three');
+    await made.pause();
+    assert.equal((await VercelSandbox.get({ ...scope, name: `sbx_${id}` })).status, 'stopped');
+    await found.delete();
     await assert.rejects(made.getInfo());
     await made.close();
+    await assert_gone(id);
   });
 });

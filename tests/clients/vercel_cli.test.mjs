@@ -108,6 +108,12 @@ describe('the command line', { concurrency: 1 }, () => {
     const unknown = await exec('main', 'no-such-program');
     assert.equal(unknown.code, 1);
     assert.match(unknown.err, /no-such-program: No such file or directory[^]*status code: 400/);
+    const made = await (await fetch(`${url}/v1/sandbox`, { method: 'POST', headers: { authorization: `Bearer ${key}` } })).json();
+    const other = `${url}/v1/sandbox/${made.id}`;
+    assert.equal((await fetch(`${other}/file/workspace/here`, { method: 'PUT', body: 'x', headers: { authorization: `Bearer ${key}` } })).status, 200);
+    assert.equal((await exec(`sbx_${made.id}`, 'ls')).out, 'here\n');
+    assert.equal((await fetch(other, { method: 'DELETE', headers: { authorization: `Bearer ${key}` } })).status, 204);
+    assert.match((await exec(`sbx_${made.id}`, 'ls')).err, /status code: 404/);
     assert.match((await exec('nobody', 'true')).err, /Named sandbox 'nobody' not found for this project\.[^]*status code: 404/);
     // The command line gives nothing to standard input, and such a command reads its end.
     assert.deepEqual((({ code, out }) => [code, out])(await well(['exec', 'main', 'cat'], { input: 'piped' })), [0, '']);

@@ -790,7 +790,10 @@ directory_impl::behavior_type directory(directory_impl::stateful_pointer<directo
         return to_caf({errc::not_found, "Snapshot none not found."});
       return snapshot_changes{"older", all->plays->changes};
     },
-    [=](const list_snapshots& wanted) { return page_of(*all->plays, wanted); },
+    [=](const list_snapshots& wanted) {
+      all->heard->add("list_snapshots");
+      return page_of(*all->plays, wanted);
+    },
     [=](release_atom) {
       for (auto& [id, promise] : self->state.held)
         promise.deliver(resolve(id));

@@ -207,6 +207,98 @@ TEST_CASE("Vercel: tokens under a named key are good for what both may, and end 
   CHECK(status(made("me", "prj", ""), "prj") == 200);
 }
 
+TEST_CASE("Vercel: a sandbox of another API has its id for a name, for keys of all APIs",
+          "[http][keys][vercel]") {
+  auto options = with_keys();
+  options.named_keys.push_back({"only", "the-key-for-all-projects", {"vercel"}, {}, {}});
+  if (GENERATE(false, true))
+    options.projects = {"prj", "web"}; // The main key is for all of them.
+  house h{options};
+  const std::string id(26, 'a');
+  const std::string session = "/v2/sandboxes/sessions/sbx_" + id + "0";
+  const std::string name = "/v2/sandboxes/sbx_" + id;
+  const std::string by_name = name + "?projectId=prj&teamId=me";
+  const std::string sessions = "/v2/sandboxes/sessions?project=prj&teamId=me&name=sbx_" + id;
+  auto& is = h.plays().description;
+  is.exists = true;
+  is.image = "host";
+  is.memory_limit_bytes = 512u << 20;
+  is.created_ms = 1000;
+  const auto has = [](const std::string& text, const std::string& part) {
+    CAPTURE(text);
+    return text.find(part) != std::string::npos;
+  };
+
+  for (const auto& key : {main_key, any_key}) {
+    for (const auto& target : {by_name, session, sessions})
+      CHECK(look_at(h, target, bearer(key)).status == 200);
+    CHECK(look_at(h, session + "/cmd", bearer(key)).status == 200);
+  }
+  CHECK(h.heard().has("find_commands 0"));
+  const auto shown = look_at(h, by_name + "&resume=true", bearer(main_key)).body;
+  for (const auto& part : {R"("name":"sbx_)" + id + '"', R"("currentSessionId":"sbx_)" + id + "0\"",
+                           std::string{R"("status":"running")"},
+                           std::string{R"("cwd":"/workspace")"}, std::string{R"("memory":512)"},
+                           std::string{R"("image":"host")"}, std::string{R"("createdAt":1000)"}})
+    CHECK(has(shown, part));
+  CHECK_FALSE(has(shown, "networkPolicy"));
+  CHECK_FALSE(has(shown, "expiresAt"));
+  CHECK_FALSE(h.heard().has("begin_run"));
+  is.paused = true;
+  CHECK(has(look_at(h, by_name + "&resume=true", bearer(main_key)).body, R"("status":"stopped")"));
+  is.paused = false;
+  is.expires_ms = 5000;
+  CHECK(has(look_at(h, by_name, bearer(main_key)).body, R"("expiresAt":5000)"));
+
+  INFO("its settings and its end are the other API's");
+  const auto told = [&](const char* method, const std::string& target, const std::string& body) {
+    return ask(h.port(), method, target, body, bearer(main_key));
+  };
+  for (const auto& got :
+       {told("PATCH", by_name, "{}"), told("POST", name + "/fork?projectId=prj", "{}"),
+        told("POST", session + "/stop", "{}"), told("POST", session + "/snapshot", "{}"),
+        told("POST", session + "/extend-timeout", R"({"duration":1000})"),
+        told("POST", session + "/network-policy", R"({"mode":"deny-all"})")}) {
+    CAPTURE(got.body);
+    CHECK(got.status == 409);
+    CHECK(has(got.body, R"("code":"conflict")"));
+  }
+  CHECK(told("POST", "/v3/sandboxes", R"({"projectId":"prj","name":"sbx_)" + id + "\"}").status ==
+        400);
+
+  INFO("keys and tokens for projects, and for this API alone, reach none");
+  const auto now = static_cast<std::int64_t>(::time(nullptr));
+  const auto token =
+    http::vercel::make_access_token(keys_of(options), {"me", "prj", ""}, now, now + 600);
+  for (const auto& key : {vercel_key, token, std::string{"the-key-for-all-projects"}}) {
+    for (const auto& target : {by_name, session, sessions, session + "/cmd"})
+      CHECK(look_at(h, target, bearer(key)).status == 404);
+    for (const auto* rest : {"/cmd", "/interactive", "/fs/read", "/fs/mkdir"})
+      CHECK(ask(h.port(), "POST", session + rest, R"({"command":"ls","path":"/"})", bearer(key))
+              .status == 404);
+    CHECK(ask(h.port(), "POST", session + "/fs/write", "\x1f\x8b",
+              bearer(key) + "Content-Type: application/gzip\r\n")
+            .status == 404);
+    CHECK(ask(h.port(), "DELETE", by_name, {}, bearer(key)).status == 404);
+  }
+
+  INFO("what is this API's is found by its own name, and by its session");
+  http::vercel::settings mine{"prj", "box"};
+  is.metadata[http::vercel::metadata_api] = text_of(mine);
+  is.run.emplace();
+  is.run->number = 1;
+  is.run->state = run_state::running;
+  for (const auto& target : {by_name, session, sessions, session + "/cmd"})
+    CHECK(look_at(h, target, bearer(main_key)).status == 404);
+  CHECK(told("DELETE", by_name + "&deleteOrphanSnapshots=true", "").status == 404);
+  CHECK_FALSE(h.heard().has("list_snapshots"));
+  is.exists = false;
+  is.metadata.clear();
+  is.run.reset();
+  for (const auto& target : {by_name, session, sessions, session + "/cmd"})
+    CHECK(look_at(h, target, bearer(main_key)).status == 404);
+}
+
 TEST_CASE("Vercel: the command line finds a team and a project for its token",
           "[http][keys][vercel]") {
   auto options = with_keys();

@@ -66,8 +66,11 @@ TEST_CASE("Vercel: an id says which sandbox it is about", "[http][vercel]") {
   REQUIRE(parsed);
   CHECK(parsed->sandbox == id);
   CHECK(parsed->run == 0x1f);
+  const auto other = session_id::parse("sbx_" + id + "0");
+  REQUIRE(other);
+  CHECK(other->run == 0);
   for (const std::string& bad :
-       {std::string{}, std::string{"sbx_"}, "sbx_" + id, "sbx_" + id + "0", "sbx_" + id + "x",
+       {std::string{}, std::string{"sbx_"}, "sbx_" + id, "sbx_" + id + "00", "sbx_" + id + "x",
         "sbx_" + id + "12345678901234567", "snap_" + id + "1", "sbx_" + std::string(26, '1') + "1"})
     CHECK_FALSE(session_id::parse(bad));
   const auto command = new_command_id();
@@ -81,6 +84,13 @@ TEST_CASE("Vercel: an id says which sandbox it is about", "[http][vercel]") {
   for (const std::string& bad : {std::string{}, std::string{"a b"}, std::string{"sessions"},
                                  std::string{"drives"}, std::string(129, 'a'), std::string{"a/b"}})
     CHECK_FALSE(is_sandbox_name(bad));
+  INFO("one of another API has its id for a name, and no other sandbox has such a name");
+  CHECK(id_of_name("secret", "p", "sbx_" + id) == id);
+  CHECK(id_of_name("secret", "p", "n") == id);
+  CHECK(is_sandbox_name("sbx_" + id));
+  CHECK_FALSE(is_name_to_give("sbx_" + id));
+  CHECK(is_name_to_give("sbx_" + id + "0"));
+  CHECK(is_name_to_give("sbx_n"));
 }
 
 TEST_CASE("Vercel: what is asked for is read, and what is wrong is named", "[http][vercel]") {
@@ -323,6 +333,7 @@ TEST_CASE("Vercel: objects have the members that clients need, and none that is 
   view.run.asked_ms = 1000;
   view.run.started_ms = 1100;
   view.run.timeout_ms = 300'000;
+  view.expires_ms = 301'100;
   const auto running = sandbox_text(view);
   for (const auto* member :
        {R"("name":"n")", R"("persistent":true)", R"("createdAt":1000)", R"("updatedAt":1100)",
@@ -335,6 +346,7 @@ TEST_CASE("Vercel: objects have the members that clients need, and none that is 
   CHECK_FALSE(has(running, "totalDurationMs"));
 
   view.run.state = run_state::stopped;
+  view.expires_ms.reset();
   view.run.ended_ms = 5100;
   view.run.cpu_ms = 42;
   view.run.bytes_in = 3;

@@ -11,8 +11,8 @@
 #include "tests/support/catch.hpp"
 
 #include <atomic>
-#include <memory>
 #include <chrono>
+#include <memory>
 #include <thread>
 
 using namespace insula;
@@ -76,15 +76,29 @@ std::int64_t now_ms() {
 
 TEST_CASE("a token counts once until it expires, and so many are remembered", "[http][terminal]") {
   using verdict = http::used_tokens::verdict;
-  http::used_tokens used{2};
-  CHECK(used.use("a", 100, 10) == verdict::first);
-  CHECK(used.use("a", 100, 99) == verdict::again);
-  CHECK(used.use("b", 200, 20) == verdict::first);
-  CHECK(used.use("c", 200, 20) == verdict::full);
-  CHECK(used.use("b", 200, 20) == verdict::again);
-  CHECK(used.use("c", 200, 100) == verdict::first); // The first one has expired.
-  CHECK(used.use("d", 300, 100) == verdict::full);
-  CHECK(used.use("b", 200, 200) == verdict::again); // It has come to its end meanwhile.
+  http::used_tokens used{2, 2};
+  CHECK(used.use("box", "a", 100, 10) == verdict::first);
+  CHECK(used.use("box", "a", 100, 99) == verdict::again);
+  CHECK(used.use("box", "b", 200, 20) == verdict::first);
+  CHECK(used.use("box", "c", 200, 20) == verdict::full);
+  CHECK(used.use("box", "b", 200, 20) == verdict::again);
+  CHECK(used.use("box", "c", 200, 100) == verdict::first); // The first one has expired.
+  CHECK(used.use("box", "d", 300, 100) == verdict::full);
+  CHECK(used.use("box", "b", 200, 200) == verdict::again); // It has come to its end meanwhile.
+}
+
+TEST_CASE("the tokens of one sandbox use up no place of another's", "[http][terminal]") {
+  using verdict = http::used_tokens::verdict;
+  http::used_tokens used{5, 2};
+  CHECK(used.use("busy", "a", 100, 10) == verdict::first);
+  CHECK(used.use("busy", "b", 200, 10) == verdict::first);
+  CHECK(used.use("busy", "c", 200, 10) == verdict::full);
+  CHECK(used.use("other", "a", 200, 10) == verdict::first);
+  CHECK(used.use("busy", "c", 200, 100) == verdict::first);
+  CHECK(used.use("busy", "d", 300, 100) == verdict::full);
+  CHECK(used.use("busy", "d", 300, 200) == verdict::first); // All before have expired.
+  CHECK(used.use("busy", "e", 300, 200) == verdict::first);
+  CHECK(used.use("busy", "f", 300, 200) == verdict::full);
 }
 
 TEST_CASE("Vercel: a terminal is where its client and the server say", "[http][vercel][terminal]") {
