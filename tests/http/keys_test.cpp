@@ -5,6 +5,7 @@
 #include "tests/http/fakes.hpp"
 #include "tests/support/catch.hpp"
 
+#include <algorithm>
 #include <ctime>
 
 using namespace insula;
@@ -224,6 +225,11 @@ TEST_CASE("Vercel: a sandbox of another API has its id for a name, for keys of a
   is.image = "host";
   is.memory_limit_bytes = 512u << 20;
   is.created_ms = 1000;
+  const auto has_heard = [&](const std::string& what) {
+    const auto all = h.heard().all();
+    return std::any_of(all.begin(), all.end(),
+                       [&](const auto& each) { return each.starts_with(what); });
+  };
   const auto has = [](const std::string& text, const std::string& part) {
     CAPTURE(text);
     return text.find(part) != std::string::npos;
@@ -243,7 +249,7 @@ TEST_CASE("Vercel: a sandbox of another API has its id for a name, for keys of a
     CHECK(has(shown, part));
   CHECK_FALSE(has(shown, "networkPolicy"));
   CHECK_FALSE(has(shown, "expiresAt"));
-  CHECK_FALSE(h.heard().has("begin_run"));
+  CHECK_FALSE(has_heard("begin "));
   is.paused = true;
   CHECK(has(look_at(h, by_name + "&resume=true", bearer(main_key)).body, R"("status":"stopped")"));
   is.paused = false;
@@ -291,7 +297,7 @@ TEST_CASE("Vercel: a sandbox of another API has its id for a name, for keys of a
   for (const auto& target : {by_name, session, sessions, session + "/cmd"})
     CHECK(look_at(h, target, bearer(main_key)).status == 404);
   CHECK(told("DELETE", by_name + "&deleteOrphanSnapshots=true", "").status == 404);
-  CHECK_FALSE(h.heard().has("list_snapshots"));
+  CHECK_FALSE(has_heard("list_snapshots"));
   is.exists = false;
   is.metadata.clear();
   is.run.reset();
