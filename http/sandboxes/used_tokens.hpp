@@ -7,6 +7,7 @@
 #include <mutex>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -54,7 +55,10 @@ private:
   struct token {
     std::int64_t expires_ms;
     std::string name, sandbox;
-    auto operator<=>(const token&) const = default;
+    bool operator<(const token& other) const {
+      return std::tie(expires_ms, name, sandbox) <
+             std::tie(other.expires_ms, other.name, other.sandbox);
+    }
   };
 
   void forget_first() {
