@@ -76,7 +76,7 @@ std::int64_t now_ms() {
 
 TEST_CASE("a token counts once until it expires, and so many are remembered", "[http][terminal]") {
   using verdict = http::used_tokens::verdict;
-  http::used_tokens used{2, 2};
+  http::used_tokens used{2, 3}; // The node is full first.
   CHECK(used.use("box", "a", 100, 10) == verdict::first);
   CHECK(used.use("box", "a", 100, 99) == verdict::again);
   CHECK(used.use("box", "b", 200, 20) == verdict::first);
