@@ -162,6 +162,22 @@ TEST_CASE("Vercel: of a start frame the command alone is needed", "[http][vercel
   CHECK(h.heard().has("runs in a terminal [bash] in /vercel/sandbox at 80x24 of run 2"));
 }
 
+TEST_CASE("Vercel: a sandbox of another API has terminals, in its own directory",
+          "[http][vercel][terminal]") {
+  terminal_house h;
+  h.plays().description.metadata.clear();
+  h.plays().description.run.reset();
+  const session_id other{session.sandbox, 0};
+  const auto at = "/v2/sandboxes/sessions/" + other.text() + "/interactive";
+  const auto invited = ask(h.port(), "POST", at, "{}");
+  CHECK(invited.status == 200);
+  auto one = h.open(terminal_house::text_in(invited.body, "token"), at);
+  REQUIRE(one.head().status == 101);
+  one.tell(R"({"type":"start","command":"bash"})");
+  CHECK(h.heard().has("runs in a terminal [bash] in /workspace at 80x24 of run 0"));
+  CHECK(h.invite().status == 404); // Of a session that it has not.
+}
+
 TEST_CASE("Vercel: a terminal's token opens one terminal of its session, for a minute",
           "[http][vercel][terminal]") {
   terminal_house h;
